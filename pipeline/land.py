@@ -1,0 +1,202 @@
+"""The walk of `land`: one call a step, in the order of the protocol. No rule lives here; every step is safe to repeat.
+
+After a crash anywhere the same command goes on: the ledger says how far the walk came, and the workspace of an
+attempt, `.landing/NNNNNN/`, holds its kit and what its proof has seen so far.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pipeline import durable, kit, ledger, protocol, prove, registrar, report, stage
+from pipeline.errors import BaselineMismatch, EvidenceError, UsageError, Waiting
+from pipeline.house import House, Say
+from pipeline.kit import Evidence, Kit, Plan
+from pipeline.protocol import Decision
+from pipeline.records import Attempt, Promote, Record
+from pipeline.source import Source
+from pipeline.stage import Ask, Staged
+from pipeline.subject import Target
+
+CODES: Final = {"landed": 0, "refused": 1, "inconclusive": 5}
+USAGE: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a walk ended: exit code, the last line, and the record that it wrote, if any."""
+
+    code: int
+    last: str
+    record: Record | None = None
+    decision: Decision | None = None
+
+
+def land(house: House, ask: Ask, say: Say) -> Ended:
+    """Lands one block, or proves that nothing is to land. Raises LandingError for everything but a verdict."""
+    with ledger.lock(house.root, f"land {ask.block or 'the next block'}"):
+        target = house.subject.target(ask.target)
+        book = finish(house, target, say)
+        copy = snapshot(house, target, book, say)
+        attempt = protocol.open_attempt(book, target.name)
+        if ask.evidence is not None or ask.resume is not None:
+            return conclude(house, target, book, _asked(attempt, ask, target), ask, say)
+        taken = house.repository.collect(house.folder, house.subject, at=ask.at)
+        if attempt is not None and not taken.dirty and not _local(ask):
+            if _goes_on(house, attempt, taken, ask):
+                return conclude(house, target, book, attempt, ask, say)
+            why = "the source, or what was asked, changed before there was a verdict"
+            book = (*book, registrar.void(house, attempt, why, say))
+        shutil.rmtree(house.workspace("stage"), ignore_errors=True)
+        staged = stage.stage(house, target, book, ask, taken, copy, say)
+        if staged.proof or _local(ask) or taken.dirty:
+            return rehearse(house, staged, say)
+        registrar.require_committed(house)
+        attempt = registrar.begin(house, staged, book, say)
+        return conclude(house, target, house.ledger.read(), attempt, ask, say)
+
+
+def finish(house: House, target: Target, say: Say) -> Sequence[Record]:
+    """The ledger, verified, with what a crash left between result, promote and views completed."""
+    book: Sequence[Record] = house.ledger.read()
+    landed = protocol.unpromoted(book, target.name)
+    if landed is not None:
+        say(f"finish    result {landed.sequence} landed and was not promoted: promoting it")
+        registrar.promote(house, landed, say)
+        return house.ledger.read()
+    promotes = [r for r in book if isinstance(r, Promote) and r.target == target.name]
+    if promotes:
+        newest, before = promotes[-1], promotes[-2] if len(promotes) > 1 else None
+        if _unfinished_view(house, target, newest, before):
+            say(f"finish    promote {newest.sequence} had not reached the view: completing it")
+            house.baselines.restore(
+                target.name,
+                artifact_name=newest.artifact.name,
+                current=newest.artifact.sha256,
+                previous=before.artifact.sha256 if before else None,
+            )
+    return book
+
+
+def snapshot(house: House, target: Target, book: Sequence[Record], say: Say) -> Path | None:
+    """A verified copy of the current artifact; None before the first landing. Raises BaselineMismatch."""
+    newest = protocol.standing(book, target.name)
+    if newest is None:
+        found = house.baselines.look(target.name)
+        if found is not None:
+            raise BaselineMismatch(
+                house.baselines.view("current", target.name) / found[0],
+                f"is {found[1]}, and the ledger has promoted nothing on {target.name}",
+                "move it away: an artifact becomes current by landing",
+            )
+        say(f"snapshot  {target.name}: nothing has landed yet, the baseline is empty")
+        return None
+    digest = newest.artifact.sha256
+    into = house.workspace("snapshot")
+    copy = house.baselines.snapshot(target.name, artifact_name=newest.artifact.name, digest=digest, into=into)
+    say(f"snapshot  {target.name}: {newest.artifact.name} {digest} is what record {newest.sequence} promoted")
+    return copy
+
+
+def conclude(house: House, target: Target, book: Sequence[Record], attempt: Attempt, ask: Ask, say: Say) -> Ended:
+    """Proves an attempt, or takes the evidence that was carried here; judges, archives, records, promotes."""
+    here = protocol.standing(book, target.name)
+    if attempt.baseline != stage.baseline_row(here):
+        registrar.void(house, attempt, "the target moved on before there was a verdict", say)
+        raise UsageError(f"attempt {attempt.sequence}", "its baseline is no longer the current one; it is void now", "land again")
+    room = house.workspace(f"{attempt.sequence:06d}")
+    if not (room / "kit" / "kit.json").exists():
+        registrar.void(house, attempt, "its workspace is gone, and its samples with it", say)
+        raise Waiting(f"attempt {attempt.sequence}", "its workspace is gone; it is void now, and counts", "land again")
+    opened = kit.load(room / "kit")
+    plan = _own_plan(opened, attempt)
+    evidence = _evidence(room, plan, target, ask, say)
+    decision = registrar.judged(plan, evidence)
+    measured = registrar.measured(registrar.spread(plan, opened.objects, room / "sizes"), plan)
+    result = registrar.record(house, attempt, opened, plan, evidence, decision, measured)
+    say(report.decision(decision, sizes=measured))
+    last = report.verdict(decision.verdict, block=plan.block, target=plan.target, rest=f"record {result.sequence}")
+    if decision.verdict == "landed":
+        registrar.promote(house, result, say)
+    shutil.rmtree(room, ignore_errors=True)
+    return Ended(code=CODES[decision.verdict], last=last, record=result, decision=decision)
+
+
+def rehearse(house: House, staged: Staged, say: Say) -> Ended:
+    """The walk without a record: a dry run, the proof of an unchanged tree, or a tree that is not committed."""
+    decision, measured = registrar.rehearsed(house, staged.plan, staged.objects)
+    say(report.decision(decision, sizes=measured))
+    code, rest = CODES[decision.verdict], "nothing was written"
+    word = {"landed": "would land", "refused": "would be refused", "inconclusive": "inconclusive"}[decision.verdict]
+    if staged.proof:
+        word, rest = ("sound" if code == 0 else decision.verdict), f"the tree is what record {staged.proof} promoted"
+    elif staged.taken.dirty and code == 0:
+        code, rest = USAGE, f"commit first: {', '.join(staged.taken.dirty[:3])} not committed; nothing was written"
+    last = report.verdict(word, block=staged.block.name, target=staged.plan.target, rest=rest)
+    return Ended(code=code, last=last, decision=decision)
+
+
+def _asked(attempt: Attempt | None, ask: Ask, target: Target) -> Attempt:
+    """The open attempt that --resume or --evidence is about. Raises UsageError."""
+    if attempt is None:
+        raise UsageError(target.name, "has no open attempt", "run `land` without --resume and --evidence")
+    if ask.resume not in (None, attempt.sequence):
+        raise UsageError(f"--resume {ask.resume}", f"the open attempt of {target.name} is {attempt.sequence}", f"--resume {attempt.sequence}")
+    return attempt
+
+
+def _local(ask: Ask) -> bool:
+    """True if the walk is only tried: nothing is recorded."""
+    return ask.dry_run or ask.check is not None
+
+
+def _goes_on(house: House, attempt: Attempt, taken: Source, ask: Ask) -> bool:
+    """True if the open attempt is about this very tree and block."""
+    same = (attempt.source.sources.sha256, attempt.source.tools.sha256) == (taken.sources, taken.tools)
+    return same and ask.block in (None, attempt.block) and ask.revert is None
+
+
+def _own_plan(opened: Kit, attempt: Attempt) -> Plan:
+    """The plan of the kit that the attempt names. Raises EvidenceError if its workspace holds another."""
+    for plan in opened.plans:
+        if registrar.plan_digest(plan) == attempt.plan.sha256:
+            return plan
+    raise EvidenceError(f"attempt {attempt.sequence}", "its workspace holds another plan", "remove .landing/ and land again")
+
+
+def _evidence(room: Path, plan: Plan, target: Target, ask: Ask, say: Say) -> Evidence:
+    """What a proof of the plan saw: carried here, left by an earlier run, or seen now."""
+    own = registrar.evidence_key(plan)
+    if ask.evidence is not None:
+        try:
+            data = durable.read(ask.evidence)
+        except (FileNotFoundError, ValueError) as error:
+            raise UsageError(ask.evidence, str(error) or "is missing", "name the file that `prove` wrote") from None
+        found = next((e for e in kit.read_evidence(ask.evidence, data) if e.plan == own), None)
+        if found is None:
+            raise EvidenceError(ask.evidence, f"answers another plan than attempt {plan.sequence}'s", "prove this attempt's kit")
+        return found
+    if target.needs is not None and target.needs not in prove.machine():
+        if ask.kit is not None:
+            shutil.copytree(room / "kit", ask.kit)
+        where = ask.kit or room / "kit"
+        todo = f"there: python -m pipeline prove {where.name} --out evidence.json; here: land --target {target.name} --evidence evidence.json"
+        raise Waiting(f"attempt {plan.sequence}", f"{target.name} needs a {target.needs}, which is not here", todo)
+    path = room / "evidence.json"
+    if path.exists():
+        return next(e for e in kit.read_evidence(path, durable.read(path)) if e.plan == own)
+    say("prove     checks, counterproofs, timings")
+    return next(e for e in prove.prove(room / "kit", path) if e.plan == own)
+
+
+def _unfinished_view(house: House, target: Target, newest: Promote, before: Promote | None) -> bool:
+    """True if a crash left the view at the promote before the newest, and the newest is not committed yet."""
+    if house.repository.committed(house.ledger.path(newest.sequence)) is not None:
+        return False
+    found = house.baselines.look(target.name)
+    shown, older = found and found[1], before and before.artifact.sha256
+    return shown == older != newest.artifact.sha256

@@ -1,0 +1,255 @@
+"""The records of a walk: attempt, result, promote, void, made and appended. What a record names is archived first."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pipeline import canonical, kit, ledger, protocol, prove, sizes, source, timing, tree
+from pipeline.claims import Artifact, Digest, Sizes
+from pipeline.errors import BaselineMismatch, EvidenceError, UsageError
+from pipeline.house import House, Say, command_line, environment
+from pipeline.kit import CANDIDATE, Evidence, Kit, Plan
+from pipeline.protocol import Decision
+from pipeline.records import Attempt, Promote, Record, Result, Void
+from pipeline.stage import Staged
+from pipeline.subject import Subject, Target
+from pipeline.tree import SourceFile
+
+
+def plan_digest(plan: Plan) -> str:
+    """The digest of the plan as it is archived, by which records name it."""
+    return canonical.sha256(kit.squeeze(plan.to_bytes()))
+
+
+def evidence_key(plan: Plan) -> str:
+    """The digest of the plan as a kit carries it, by which evidence names it."""
+    return canonical.sha256(plan.to_bytes())
+
+
+def require_committed(house: House) -> None:
+    """Raises UsageError unless every record and archived object so far is committed: one landing at a time."""
+    missing = house.repository.uncommitted([house.ledger.folder, house.baselines.folder])
+    if missing:
+        raise UsageError(missing[0], "of an earlier landing is not committed", "git add ledger baselines, and commit")
+
+
+def begin(house: House, staged: Staged, book: Sequence[Record], say: Say) -> Attempt:
+    """The kit is in its workspace, the plan is archived, and the attempt is on record: nothing was measured before."""
+    plan = staged.plan
+    room = house.workspace(f"{plan.sequence:06d}")
+    shutil.rmtree(room, ignore_errors=True)
+    kit.pack(room / "kit", [plan], staged.objects)
+    house.baselines.archive(kit.squeeze(plan.to_bytes()))
+    made = Attempt(
+        sequence=plan.sequence,
+        previous=house.ledger.head()[1],
+        artifact=Artifact(name=plan.artifact, sha256=plan.artifacts[CANDIDATE]),
+        target=plan.target,
+        block=plan.block,
+        revision=plan.revision,
+        title=staged.block.title,
+        baseline=plan.baseline,
+        source=staged.source_row(),
+        build=staged.build_row(),
+        plan=Digest(sha256=plan_digest(plan)),
+        limits=staged.block.limits,
+        rules=plan.rules,
+        pipeline=Digest(sha256=plan.pipeline),
+        machine=prove.machine(),
+        environment=environment(),
+        argv=command_line(),
+        time={"attemptedOn": prove.now()},
+    )
+    house.ledger.append(made)
+    say(f"attempt   record {made.sequence}: {len(plan.jobs)} runs, {sum(b.pairs for b in plan.benches)} pairs, seed {plan.seed}")
+    return made
+
+
+def record(
+    house: House, attempt: Attempt, opened: Kit, plan: Plan, evidence: Evidence, decision: Decision, measured: Sizes
+) -> Result:
+    """The result is on record; what it names was archived first. A refused candidate is recorded by digest alone."""
+    files = tuple(SourceFile(path, digest, mode, opened.objects[digest]) for path, (digest, mode) in plan.tree(CANDIDATE).items())
+    archived = tree.tar(tree.Tree(plan.folder, files))
+    evidence_bytes = kit.squeeze(evidence.to_bytes())
+    keep = [evidence_bytes, archived]
+    if decision.timing:
+        keep.append(timing.samples_bytes(evidence.samples))
+    if decision.verdict == "landed":
+        keep.append(opened.objects[plan.artifacts[CANDIDATE]])
+    for data in keep:
+        house.baselines.archive(data)
+    made = Result(
+        artifact=attempt.artifact,
+        target=attempt.target,
+        block=attempt.block,
+        revision=attempt.revision,
+        title=attempt.title,
+        attempt=attempt.sequence,
+        verdict=decision.verdict,
+        reasons=decision.reasons,
+        baseline=attempt.baseline,
+        source=dataclasses.replace(attempt.source, archive=Digest(sha256=canonical.sha256(archived))),
+        build=attempt.build,
+        plan=attempt.plan,
+        evidence=Digest(sha256=canonical.sha256(evidence_bytes)),
+        checks=decision.checks,
+        sizes=measured,
+        timing=decision.timing,
+        figures=decision.figures,
+        limits=attempt.limits,
+        rules=plan.rules,
+        pipeline=attempt.pipeline,
+        machine=evidence.machine,
+        environment=attempt.environment,
+        argv=command_line(),
+        time=evidence.time,
+    )
+    appended = house.ledger.append(made)
+    assert isinstance(appended, Result)
+    return appended
+
+
+def promote(house: House, result: Result, say: Say) -> None:
+    """The promote record is written, then the views follow it."""
+    made = Promote(
+        artifact=result.artifact,
+        target=result.target,
+        block=result.block,
+        revision=result.revision,
+        title=result.title,
+        result=result.sequence,
+        argv=command_line(),
+        time={"promotedOn": prove.now()},
+    )
+    sequence = house.ledger.append(made).sequence
+    house.baselines.promote(result.target, artifact_name=result.artifact.name, digest=result.artifact.sha256)
+    say(f"promote   record {sequence}: {result.artifact.name} {result.artifact.sha256} is current on {result.target}")
+
+
+def void(house: House, attempt: Record, why: str, say: Say) -> Void:
+    """Closes an attempt that will get no result. It stays on record and counts as an attempt."""
+    made = Void(
+        artifact=attempt.artifact,
+        target=attempt.target,
+        block=attempt.block,
+        revision=attempt.revision,
+        voids=attempt.sequence,
+        who=house.repository.author(),
+        why=why,
+        argv=command_line(),
+        time={"voidedOn": prove.now()},
+    )
+    appended = house.ledger.append(made)
+    say(f"void      record {appended.sequence}: {attempt.sequence} is void: {why}")
+    assert isinstance(appended, Void)
+    return appended
+
+
+def require_views(house: House, book: Sequence[Record]) -> None:
+    """Raises BaselineMismatch unless `current` and `previous` of every target are what the ledger promoted."""
+    for target in sorted({record.target for record in book}):
+        promotes = [r for r in book if isinstance(r, Promote) and r.target == target]
+        for view, promote in (("current", promotes[-1:]), ("previous", promotes[-2:-1])):
+            found = house.baselines.look(target, view=view)
+            wanted = (promote[0].artifact.name, promote[0].artifact.sha256) if promote else None
+            if found != wanted:
+                path = house.baselines.view(view, target) / (wanted or found or ("", ""))[0]
+                is_now, was = (pair[1] if pair else "missing" for pair in (found, wanted))
+                todo = "find out who changed it, then `python -m pipeline restore`"
+                raise BaselineMismatch(path, f"is {is_now}, promoted was {was if wanted else 'nothing'}", todo)
+
+
+def restore(house: House, say: Say) -> str:
+    """Both views of every target are made again from the archive; returns the last line. Raises ArchiveError, Busy."""
+    with ledger.lock(house.root, "restore"):
+        book = house.ledger.read()
+        for target in sorted({record.target for record in book}):
+            promotes = [r for r in book if isinstance(r, Promote) and r.target == target]
+            if promotes:
+                newest, before = promotes[-1].artifact, promotes[-2].artifact.sha256 if len(promotes) > 1 else None
+                house.baselines.restore(target, artifact_name=newest.name, current=newest.sha256, previous=before)
+                say(f"restore   {target}: {newest.name} {newest.sha256}")
+        require_views(house, book)
+        return "SOUND: the views are what the newest promotes name"
+
+
+def void_by_hand(house: House, sequence: int, why: str, say: Say) -> str:
+    """An attempt is closed, or a record corrected, by a void that names it. Raises UsageError."""
+    with ledger.lock(house.root, "void"):
+        book = house.ledger.read()
+        if not 0 < sequence <= len(book) or isinstance(book[sequence - 1], Void):
+            raise UsageError(f"void {sequence}", f"there is no such attempt, result or promote among {len(book)}", "see `log`")
+        closed = next((r for r in book if getattr(r, "attempt", getattr(r, "voids", None)) == sequence), None)
+        if closed is not None:
+            raise UsageError(f"void {sequence}", f"record {closed.sequence} has closed it", "void that one, if it is wrong")
+        made = void(house, book[sequence - 1], why, say)
+        return f"VOID: record {sequence}, by record {made.sequence}"
+
+
+def named_objects(record: Record) -> set[str]:
+    """The digests of the archive that a record names."""
+    if isinstance(record, Promote):
+        return {record.artifact.sha256}
+    if isinstance(record, Attempt):
+        return {record.plan.sha256}
+    if isinstance(record, Result):
+        archive = record.source.archive
+        return {record.plan.sha256, record.evidence.sha256, *(t.samples.sha256 for t in record.timing), *([archive.sha256] if archive else [])}
+    return set()
+
+
+def spread(plan: Plan, objects: Mapping[str, bytes], room: Path) -> Callable[[str], Path]:
+    """The plan's baseline and candidate as files; returns where each digest lies."""
+    room.mkdir(parents=True, exist_ok=True)
+    for role in ("baseline", CANDIDATE):
+        if role in plan.artifacts:
+            (room / plan.artifacts[role]).write_bytes(objects[plan.artifacts[role]])
+    return lambda digest: room / digest
+
+
+def measured(where: Callable[[str], Path], plan: Plan) -> Sizes:
+    """[before, after] of artifact, sections, kernels and host files of a plan's baseline and candidate."""
+    after = sizes.measure(where(plan.artifacts[CANDIDATE]))
+    before = sizes.measure(where(plan.artifacts["baseline"])) if "baseline" in plan.artifacts else None
+
+    def changes(name: str) -> dict[str, tuple[int | None, int | None]]:
+        was, now = dict(getattr(before, name)) if before else {}, dict(getattr(after, name))
+        return {row: (was.get(row), now.get(row)) for row in sorted({*was, *now})}
+
+    return Sizes(
+        artifact=(before.artifact if before else None, after.artifact),
+        sections=changes("sections"),
+        kernels=changes("kernels"),
+        host=changes("host"),
+    )
+
+
+def rehearsed(house: House, plan: Plan, objects: Mapping[str, bytes]) -> tuple[Decision, Sizes]:
+    """A plan proved and judged without a record, and its sizes; nothing of it is left. Raises EvidenceError."""
+    room = house.workspace("rehearsal")
+    shutil.rmtree(room, ignore_errors=True)
+    try:
+        kit.pack(room / "kit", [plan], objects)
+        (evidence,) = prove.prove(room / "kit", room / "evidence.json")
+        return judged(plan, evidence), measured(spread(plan, objects, room / "sizes"), plan)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def judged(plan: Plan, evidence: Evidence) -> Decision:
+    """The verdict. Raises EvidenceError for evidence that does not answer the plan or contradicts itself."""
+    try:
+        return protocol.judge(plan, evidence)
+    except ValueError as error:
+        raise EvidenceError("evidence", str(error), "prove the kit again, and carry back what it writes") from None
+
+
+def source_digests(subject: Subject, target: Target, kept: tree.Tree) -> tuple[str, str]:
+    """Digests of the sources and of the tools of a tree, by its own manifest."""
+    made = (source.digest(kept.files, globs, where=subject.where) for globs in (subject.sources_of(target), subject.tools))
+    sources, tools = made
+    return sources, tools

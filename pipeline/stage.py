@@ -1,0 +1,236 @@
+"""Sources to everything that a plan needs: baseline, candidate and mutants are built, trees and objects gathered.
+
+Nothing is measured here and nothing permanent is written. All builds happen in copies below the workspace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pipeline import canonical, claims, durable, protocol, workshop
+from pipeline.build import Built
+from pipeline.cargo import Cargo, inputs
+from pipeline.claims import Baseline, Digest
+from pipeline.errors import UsageError
+from pipeline.house import House, Say, pipeline_digest
+from pipeline.kit import CANDIDATE, Plan
+from pipeline.protocol import Step
+from pipeline.records import Promote, Record, Result
+from pipeline.source import Source
+from pipeline.subject import Block, Check, Target, matches
+
+INCREMENT_MAX: Final = 20  # commits that a record lists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What a command line asks of the walk."""
+
+    block: str | None = None
+    target: str | None = None
+    at: str | None = None
+    dry_run: bool = False
+    kit: Path | None = None
+    evidence: Path | None = None
+    resume: int | None = None
+    revert: int | None = None
+    toolchain: bool = False
+    check: str | None = None
+    quick: bool = False  # checks in their teeth form, nothing timed: for the tour
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A plan with the bytes that it names. `proof` is the promote that the tree already is, 0 if it is none."""
+
+    plan: Plan
+    block: Block
+    taken: Source
+    built: Built
+    objects: Mapping[str, bytes]
+    increment: tuple[str, ...]
+    reproducible: str
+    proof: int
+
+    def source_row(self) -> claims.Source:
+        return claims.Source(
+            sources=Digest(sha256=self.taken.sources),
+            tools=Digest(sha256=self.taken.tools),
+            git_tree=self.taken.git_tree,
+            git_commit=self.taken.commit,
+            increment=self.increment,
+        )
+
+    def build_row(self) -> claims.Build:
+        tools = tuple(claims.Tool(name=t.name, version=t.version, digest=t.digest) for t in self.built.toolchain)
+        return claims.Build(argv=(self.built.argv,), toolchain=tools, reproducible=self.reproducible)
+
+
+def stage(house: House, target: Target, book: Sequence[Record], ask: Ask, taken: Source, copy: Path | None, say: Say) -> Staged:
+    """Builds what the next landing compares. Raises UsageError, BuildError, ToolchainMoved, ManifestError."""
+    here = protocol.standing(book, target.name)
+    before = protocol.result_of(book, here) if here else None
+    step = protocol.choose(house.subject, target, book, ask.block) if ask.revert is None else _reverted(house, target, book, ask.revert)
+    room = house.workspace("stage")
+    shutil.rmtree(room, ignore_errors=True)
+    if before is not None and not ask.toolchain and not _unchanged(before, taken):
+        workshop.build_baseline(house, target, before, room / "baseline", say)
+    built = workshop.build_candidate(house, target, taken, room / "candidate", say, live=ask.at is None)
+    _as_asked(ask, before, taken, built, book)
+    identity = here is not None and built.sha256 == here.artifact.sha256
+    proof = _proof(ask, here, before, step, taken) if identity else 0
+    cargo = Cargo()
+    cargo.add_tree(CANDIDATE, taken.files)
+    cargo.add_artifact(CANDIDATE, durable.read(built.path))
+    if copy is not None:
+        cargo.add_artifact("baseline", durable.read(copy))
+    plan = _plan(house, target, book, ask, step, taken, built, cargo, identity=identity, proof=proof)
+    shutil.rmtree(room, ignore_errors=True)
+    since = before.source.git_commit if before else None
+    head = taken.commit or house.repository.head()
+    increment = house.repository.commits_between(since, head, house.folder) if before and head else ()
+    return Staged(
+        plan=plan,
+        block=step.block,
+        taken=taken,
+        built=built,
+        objects=cargo.objects,
+        increment=increment[:INCREMENT_MAX],
+        reproducible=target.reproducible,
+        proof=proof,
+    )
+
+
+def _plan(
+    house: House,
+    target: Target,
+    book: Sequence[Record],
+    ask: Ask,
+    step: Step,
+    taken: Source,
+    built: Built,
+    cargo: Cargo,
+    *,
+    identity: bool,
+    proof: int,
+) -> Plan:
+    subject, block = house.subject, step.block
+    here = protocol.standing(book, target.name)
+    before = protocol.result_of(book, here) if here else None
+    checks = protocol.applicable(subject, target, block, baseline=here is not None and not identity)
+    checks = tuple(check for check in checks if ask.check in (None, check.id))
+    if not checks:
+        raise UsageError(f"check {ask.check}", f"does not run on {block.name}", f"run one of: {', '.join(c.id for c in subject.checks)}")
+    when = {check.id: _when_digest(check, taken, built) for check in checks if check.when}
+    green = protocol.proved_when(checks, book, target=target.name, when=when)
+    if identity:
+        green |= protocol.proved_before(checks, book, target=target.name, artifact=built.sha256, tools=taken.tools)
+    fresh = {check.id for check in checks if check.id not in green}
+    planted = [m for m in subject.mutants_at(target.name, block.name) if fresh and (m.neutral or fresh & {*m.caught_by})]
+    made = workshop.build_mutants(house, target, taken, built, planted, house.workspace("stage") / "mutants")
+    mutants = cargo.add_mutants(taken, ((mutant, *rest) for mutant, rest in zip(planted, made, strict=True)))
+    quiet = identity or here is None or ask.quick or ask.check is not None
+    benches = () if quiet else subject.benches_at(target.name, block.name)
+    cargo.add_earlier(house, target, book, [argv for c in checks for argv in c.commands(teeth=False)])
+    return dataclasses.replace(
+        blank(house, target, block, cargo, taken, checks),
+        sequence=house.ledger.head()[0] + 1,
+        revision=step.revision,
+        baseline=baseline_row(here),
+        identity=identity,
+        mutants=mutants,
+        jobs=protocol.plan_jobs(checks, mutants, green=green, short=bool(proof) or ask.quick),
+        green=green,
+        when=when,
+        dropped=() if ask.check or ask.revert else protocol.dropped(subject, target, block, before),
+        benches=benches,
+        figures=() if proof or quiet else subject.figures_at(target.name, block.name),
+        gate=block.gate if benches and target.name in (block.faster_on or (target.name,)) else "regression",
+    )
+
+
+def blank(house: House, target: Target, block: Block, cargo: Cargo, taken: Source, checks: tuple[Check, ...]) -> Plan:
+    """A plan over some checks that runs nothing yet: no job, mutant or bench."""
+    return Plan(
+        sequence=0,
+        subject=house.subject.name,
+        folder=house.subject.folder,
+        target=target.name,
+        needs=target.needs,
+        block=block.name,
+        revision=0,
+        artifact=target.artifact,
+        baseline=None,
+        identity=False,
+        trees=cargo.trees,
+        artifacts=cargo.artifacts,
+        inputs=inputs(house, taken),
+        checks=checks,
+        mutants=(),
+        jobs=(),
+        green={},
+        when={},
+        dropped=(),
+        benches=(),
+        figures=(),
+        seed=secrets.randbits(62),
+        alpha_ppm=house.subject.alpha_ppm,
+        margin_ppm=target.margin_ppm,
+        gate="regression",
+        rules=protocol.RULES,
+        pipeline=pipeline_digest(),
+    )
+
+
+def _proof(ask: Ask, here: Promote | None, before: Result | None, step: Step, taken: Source) -> int:
+    """The promote that an identical tree already is; 0 if a landing was asked for that has something to record."""
+    if here is None or before is None or ask.revert is not None or step.block.name != here.block:
+        return 0
+    recorded = (before.source.sources.sha256, before.source.tools.sha256) == (taken.sources, taken.tools)
+    return here.sequence if recorded or ask.block is None else 0
+
+
+def baseline_row(promote: Promote | None) -> Baseline | None:
+    """How a plan and its records name the baseline."""
+    return Baseline(sequence=promote.sequence, sha256=promote.artifact.sha256) if promote else None
+
+
+def _reverted(house: House, target: Target, book: Sequence[Record], sequence: int) -> Step:
+    """The step of going back to an earlier promote. Raises UsageError unless it is at most one block back."""
+    found = next((r for r in book if isinstance(r, Promote) and r.sequence == sequence and r.target == target.name), None)
+    here = protocol.standing(book, target.name)
+    if found is None or here is None or found.sequence == here.sequence:
+        choices = ", ".join(str(r.sequence) for r in book if isinstance(r, Promote) and r.target == target.name and r != here)
+        raise UsageError(f"--revert {sequence}", f"is no earlier promote of {target.name}", f"choose one of: {choices or 'there is none'}")
+    names = [block.name for block in house.subject.blocks_of(target.name)]
+    if names.index(here.block) - names.index(found.block) > 1:
+        raise UsageError(f"--revert {sequence}", f"goes back more than one block from {here.block}", "go back block by block")
+    revision = sum(1 for r in book if isinstance(r, Promote) and (r.target, r.block) == (target.name, found.block))
+    return Step(block=house.subject.block(found.block), revision=revision)
+
+
+def _as_asked(ask: Ask, before: Result | None, taken: Source, built: Built, book: Sequence[Record]) -> None:
+    """Raises UsageError when the tree is not what --revert or --toolchain say that it is."""
+    if ask.revert is not None and built.sha256 != book[ask.revert - 1].artifact.sha256:
+        raise UsageError(
+            f"--revert {ask.revert}",
+            f"the tree builds to {built.sha256}, that record promoted {book[ask.revert - 1].artifact.sha256}",
+            "git revert the commits since then first",
+        )
+    if ask.toolchain and (before is None or not _unchanged(before, taken)):
+        raise UsageError("--toolchain", "moves the toolchain alone, and the sources changed too", "land the sources apart")
+
+
+def _unchanged(before: Result, taken: Source) -> bool:
+    return before.source.sources.sha256 == taken.sources
+
+
+def _when_digest(check: Check, taken: Source, built: Built) -> str:
+    """What a check with `when` depends on: those files, the toolchain. (Its command is compared on its own.)"""
+    files = [[file.path, file.sha256] for file in taken.files if matches(file.path, check.when)]
+    return canonical.sha256(canonical.dumps([files, [[tool.name, tool.digest] for tool in built.toolchain]]))

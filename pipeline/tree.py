@@ -1,0 +1,158 @@
+"""A subject's files as values: copied out into a folder, packed into one tar and taken from it again. Knows no git."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import lzma
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pipeline.canonical import dumps, sha256
+from pipeline.errors import ArchiveError, MachineError, ManifestError, UsageError
+from pipeline.subject import matches, shown
+
+FILES_MAX: Final = 10_000
+FILE_BYTES_MAX: Final = 64 << 20
+TREE_BYTES_MAX: Final = 256 << 20
+MEMORY_MAX: Final = 128 << 20  # of the unpacker; preset 6 needs 9 MiB
+RESTORE: Final = "restore baselines/archive/ from git"
+MODES: Final = (0o644, 0o755)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file: its path from the subject's folder on, and its bytes."""
+
+    path: str
+    sha256: str
+    mode: int
+    data: bytes
+
+    @classmethod
+    def of(cls, path: str, data: bytes, mode: int = 0o644) -> SourceFile:
+        """A file with its digest. Raises UsageError for a path that leads elsewhere."""
+        return cls(plain_path(path), sha256(data), mode, data)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The files of a subject, sorted by path, and the name of the folder that holds them."""
+
+    folder: str
+    files: tuple[SourceFile, ...]
+
+    def changed_in(self, parent: Path) -> tuple[str, ...]:
+        """The paths whose bytes in a copy are no longer the tree's. What a command added is not looked at."""
+        return tuple(file.path for file in self.files if not _holds(parent / self.folder / file.path, file))
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Tree):
+    """A subject's files and where they come from.
+
+    `commit` and `git_tree` are None while a file differs from HEAD; `dirty` names those files, from the subject's
+    folder on. `sources` and `tools` are digests of [[path, sha256], …] over what the globs of one target match.
+    """
+
+    commit: str | None
+    git_tree: str | None
+    dirty: tuple[str, ...]
+    sources: str
+    tools: str
+
+
+def digest(files: Iterable[SourceFile], globs: Sequence[str], *, where: str) -> str:
+    """The digest of the files that the globs match. Raises ManifestError for a glob that matches none."""
+    files = tuple(files)
+    for glob in globs:
+        if not any(matches(file.path, (glob,)) for file in files):
+            raise ManifestError(where, f"the glob {glob} matches no file", "correct it, or add the file to git")
+    rows = sorted([file.path, file.sha256] for file in files if matches(file.path, globs))
+    return sha256(dumps(rows))
+
+
+def plain_path(path: str) -> str:
+    """The path, if it is relative and stays where it starts. Raises UsageError otherwise."""
+    if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise UsageError(shown(path), "is not a plain relative path", "rename the file")
+    return path
+
+
+def copy_out(tree: Tree, parent: Path) -> Path:
+    """A fresh copy of the tree in `parent`, which is made; returns the copy, parent/<folder>. Raises MachineError."""
+    top = parent / plain_path(tree.folder)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        top.mkdir()
+        for file in tree.files:
+            path = top / plain_path(file.path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as opened:
+                opened.write(file.data)
+            path.chmod(file.mode)
+    except OSError as error:
+        raise MachineError(tree.folder, f"cannot be copied ({error.strerror})", "see to room and permissions") from None
+    return top
+
+
+def tar(tree: Tree) -> bytes:
+    """The tree as one compressed tar: sorted, without times and owners, the same bytes for the same tree."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for file in sorted(tree.files, key=lambda file: file.path):
+            entry = tarfile.TarInfo(f"{tree.folder}/{file.path}")
+            entry.size, entry.mode = len(file.data), file.mode
+            archive.addfile(entry, io.BytesIO(file.data))
+    return lzma.compress(packed.getvalue(), format=lzma.FORMAT_XZ, check=lzma.CHECK_CRC64, preset=6)
+
+
+def untar(data: bytes) -> Tree:
+    """The tree of a tar that `tar` made. Raises ArchiveError for anything else."""
+    try:
+        unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=MEMORY_MAX)
+        unpacked = unpacker.decompress(data, TREE_BYTES_MAX)
+        if not unpacker.eof or unpacker.unused_data:
+            raise ValueError("it is cut, too large or has a tail")
+        with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as archive:
+            files = tuple(_members(archive))
+    except (lzma.LZMAError, tarfile.TarError, EOFError, UsageError, ValueError) as error:
+        raise ArchiveError("source tar", f"cannot be unpacked ({error})", RESTORE) from None
+    folders = {folder for folder, _ in files}
+    if len(folders) != 1 or len({file.path for _, file in files}) != len(files):
+        raise ArchiveError("source tar", "is not one folder of files", RESTORE)
+    return Tree(folders.pop(), tuple(sorted((file for _, file in files), key=lambda file: file.path)))
+
+
+def changed(files: Sequence[SourceFile], committed: Mapping[str, tuple[int, str]]) -> tuple[str, ...]:
+    """The paths that are not, byte for byte and mode for mode, what was committed: path to mode and blob name."""
+    gone = set(committed) - {file.path for file in files}
+    known = {file.path: committed.get(file.path, (0, "")) for file in files}
+    other = {file.path for file in files if known[file.path] != (file.mode, blob_name(file.data, known[file.path][1]))}
+    return tuple(sorted(gone | other))
+
+
+def blob_name(data: bytes, like: str) -> str:
+    """The name that git gives to a file's bytes, by the algorithm of a name that it gave."""
+    made = hashlib.new("sha256" if len(like) == 64 else "sha1", usedforsecurity=False)
+    made.update(b"blob %d\0" % len(data) + data)
+    return made.hexdigest()
+
+
+def _members(archive: tarfile.TarFile) -> Iterable[tuple[str, SourceFile]]:
+    for count, entry in enumerate(archive):
+        folder, slash, path = entry.name.partition("/")
+        opened = archive.extractfile(entry) if entry.isreg() else None
+        if opened is None or not slash or entry.mode not in MODES or count >= FILES_MAX:
+            raise ValueError(f"{entry.name!r} is not a plain file")
+        yield plain_path(folder), SourceFile.of(path, opened.read(), entry.mode)
+
+
+def _holds(path: Path, file: SourceFile) -> bool:
+    try:
+        return not path.is_symlink() and path.is_file() and path.read_bytes() == file.data
+    except OSError:
+        return False

@@ -1,0 +1,160 @@
+"""The five verbs: what was seen of one job, to green, red or unobtainable, with the first place that is wrong.
+
+Pure. A command's own word that it passed counts for nothing: only files, exit codes and printed words do.
+Evidence that contradicts itself raises ValueError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from pipeline import canonical
+from pipeline.claims import Outputs
+from pipeline.kit import JobSeen, SideSeen
+from pipeline.outputs import File
+from pipeline.subject import Check, matches
+
+UNOBTAINABLE_CODE: Final = 77  # a command's way to say: the tool or the device that this proof needs is not here
+PPB: Final = 1000  # parts per billion in one part per million
+
+
+class Colour(Enum):
+    """The outcome of one job."""
+
+    GREEN = "green"
+    RED = "red"
+    UNOBTAINABLE = "unobtainable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Colour of a job; where it is not green, why. `differing` counts files, or cases, that are not as promised."""
+
+    colour: Colour
+    where: str | None
+    outputs: Outputs
+    differing: int
+
+
+def outcome(check: Check, seen: JobSeen) -> Outcome:
+    """The colour of one job. Raises ValueError when what was seen contradicts itself."""
+    planned = len(check.commands(teeth=False))
+    if len(seen.sides) != planned:
+        raise ValueError(f"job {seen.id} has {len(seen.sides)} sides where the plan has {planned}")
+    faults = tuple(_VERBS[check.verb](check, seen))
+    lost = [i for i, side in enumerate(seen.sides) if side.code == UNOBTAINABLE_CODE]
+    if lost:
+        where = f"side {lost[0] + 1}: {_last_line(seen.sides[lost[0]])}"
+        return Outcome(colour=Colour.UNOBTAINABLE, where=where, outputs=listed(seen), differing=0)
+    colour = Colour.RED if faults else Colour.GREEN
+    return Outcome(colour=colour, where=faults[0] if faults else None, outputs=listed(seen), differing=len(faults))
+
+
+def listed(seen: JobSeen) -> Outputs:
+    """The first side's files, as a record names them."""
+    return listing_of(seen.sides[0].files if seen.sides else ())
+
+
+def listing_of(files: tuple[File, ...]) -> Outputs:
+    """Digest of the listing [[name, digest, bytes], …], how many files, how many bytes."""
+    rows = [[file.name, file.sha256, file.bytes] for file in files]
+    return Outputs(sha256=canonical.sha256(canonical.dumps(rows)), files=len(files), bytes=sum(f.bytes for f in files))
+
+
+def _ended(side: SideSeen, index: int) -> list[str]:
+    if side.timed_out:
+        return [f"side {index + 1}: stopped at its time limit after {side.seconds_ms} ms"]
+    if side.code:
+        return [f"side {index + 1}: ended with exit code {side.code}: {_last_line(side)}"]
+    return []
+
+
+def _all_ended(seen: JobSeen) -> list[str]:
+    return [fault for i, side in enumerate(seen.sides) for fault in _ended(side, i)]
+
+
+def _same(check: Check, seen: JobSeen) -> list[str]:
+    faults = _all_ended(seen)
+    if faults:
+        return faults
+    if not any(file.bytes for file in seen.sides[0].files):
+        return ["nothing was compared: the first side left no byte"]
+    differ = any(_digests(side) != _digests(seen.sides[0]) for side in seen.sides[1:])
+    places = [difference.place for difference in seen.differences]
+    unequal = [d for d in seen.differences if d.kind in ("bytes", "missing", "extra")]
+    if differ != bool(unequal):
+        raise ValueError(f"job {seen.id}: its digests and its differences contradict each other")
+    return places
+
+
+def _differs(check: Check, seen: JobSeen) -> list[str]:
+    faults = _all_ended(seen)
+    if faults:
+        return faults
+    left, right = (_digests(side) for side in seen.sides)
+    for glob in check.differs:
+        names = [name for name in {**left, **right} if matches(name, (glob,))]
+        faults += [f"{name}: not both sides left it" for name in names if not (name in left and name in right)]
+        faults += [f"{name}: the same bytes on both sides, and they must differ" for name in names if left.get(name) == right.get(name)]
+        if not names:
+            faults.append(f"{glob}: neither side left such a file")
+    return faults
+
+
+def _within(check: Check, seen: JobSeen) -> list[str]:
+    faults = _all_ended(seen) or [difference.place for difference in seen.differences]
+    if faults:
+        return faults
+    for bound in check.within:
+        for glob in bound.files:
+            rows = [row for row in seen.bounds if matches(row.file, (glob,))]
+            if not rows:
+                faults.append(f"{glob}: nothing was compared")
+            faults += [
+                f"{row.place}: off by {row.worst_ppb / PPB:.3f} ppm of the largest magnitude, bound {bound.bound_ppm} ppm"
+                for row in rows
+                if not row.worst_ppb <= bound.bound_ppm * PPB
+            ]
+    return faults
+
+
+def _refuses(check: Check, seen: JobSeen) -> list[str]:
+    faults = []
+    for i, (case, side) in enumerate(zip(check.refuses, seen.sides, strict=True)):
+        if side.timed_out or side.code != case.code:
+            faults.append(f"case {i + 1}: exit code {side.code}, expected {case.code}: {_last_line(side)}")
+        elif case.word not in side.tail:
+            faults.append(f"case {i + 1}: the word {case.word!r} is not in: {_last_line(side)}")
+        elif case.state:
+            left = _digests(side)
+            if not {"before.bin", "after.bin"} <= set(left):
+                faults.append(f"case {i + 1}: before.bin and after.bin were not left")
+            elif left["before.bin"] != left["after.bin"] or not all(f.bytes for f in side.files):
+                faults.append(f"case {i + 1}: the refusal changed the state")
+    return faults or ([] if seen.sides else ["no case was run"])
+
+
+def _clean(check: Check, seen: JobSeen) -> list[str]:
+    found = [f"side {i + 1}: {s.matches} lines hold {check.absent!r}" for i, s in enumerate(seen.sides) if s.matches]
+    return _all_ended(seen) or found
+
+
+_VERBS: Final[Mapping[str, Callable[[Check, JobSeen], list[str]]]] = {
+    "same": _same,
+    "differs": _differs,
+    "within": _within,
+    "refuses": _refuses,
+    "clean": _clean,
+}
+
+
+def _digests(side: SideSeen) -> dict[str, str]:
+    return {file.name: file.sha256 for file in side.files}
+
+
+def _last_line(side: SideSeen) -> str:
+    lines = [line for line in side.tail.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it printed nothing"

@@ -1,0 +1,108 @@
+"""What CI runs: ledger, archive and views agree, the tree builds to what was promoted, its recorded dumps come again."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Sequence
+
+from pipeline import audit, ledger, protocol, registrar, stage, verbs, workshop
+from pipeline.build import Built
+from pipeline.cargo import Cargo
+from pipeline.claims import Check as Proved
+from pipeline.errors import BaselineMismatch, Inconclusive, IntegrityError
+from pipeline.house import House, Say
+from pipeline.kit import CANDIDATE, Job
+from pipeline.records import Record, Result
+from pipeline.source import Source
+from pipeline.subject import Target
+
+
+def verify(house: House, say: Say) -> str:
+    """The last line. Raises LandingError at the first thing that does not hold; writes nothing."""
+    with ledger.lock(house.root, "verify"):
+        book = audit.audit(house, say)
+        if not book:
+            registrar.require_views(house, book)
+            return "SOUND: nothing landed yet"
+        targets = [t for t in house.subject.targets if protocol.standing(book, t.name) is not None]
+        for target in targets:
+            promote = protocol.standing(book, target.name)
+            assert promote is not None
+            result = protocol.result_of(book, promote)
+            taken = house.repository.collect(house.folder, house.subject, target=target)
+            made = _built(house, target, result, taken, say)
+            _dumps(house, target, book, result, taken, made, say)
+        return f"SOUND: {len(book)} records, " + ", ".join(_stands(book, target.name) for target in targets)
+
+
+def _built(house: House, target: Target, result: Result, taken: Source, say: Say) -> bytes:
+    """The promoted artifact, built here. A target that needs hardware may lag behind the tree; then its own source is built."""
+    room = house.workspace("verify")
+    shutil.rmtree(room, ignore_errors=True)
+    lags = target.needs is not None and result.source.sources.sha256 != taken.sources
+    try:
+        made: Built
+        if lags:
+            say(f"build     {target.name} lags behind the tree, at record {result.sequence}: building its archived source")
+            made = workshop.rebuild(house, result, room)
+        else:
+            made = workshop.build_once(house, target, taken, room)
+        if made.sha256 == result.artifact.sha256:
+            say(f"build     {target.name}: {made.sha256}, as promoted ({made.seconds_ms / 1000:.1f} s)")
+        elif workshop.moved_tools(result, made):
+            raise workshop.toolchain_moved(result, made)
+        elif target.reproducible == "bytes":
+            raise BaselineMismatch(
+                f"{house.subject.folder} for {target.name}",
+                f"the tree builds to {made.sha256}, promoted was {result.artifact.sha256}",
+                "land the change, or take it back",
+            )
+        return house.baselines.fetch(result.artifact.sha256)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def _dumps(house: House, target: Target, book: Sequence[Record], result: Result, taken: Source, data: bytes, say: Say) -> None:
+    """The first side of every recorded `same` check gives the recorded listing again."""
+    if target.needs is not None:
+        return
+    known = {check.id: check for check in house.subject.checks_at(target.name, result.block)}
+    recorded = {c.id: c for c in _outputs(book, result) if c.id in known and c.argv == known[c.id].commands(teeth=False)}
+    checks = tuple(
+        dataclasses.replace(known[name], sides=known[name].sides[:1] * 2, limit_s=known[name].limit_s)
+        for name in recorded
+        if not protocol.compares_with_baseline(known[name])
+    )
+    if not checks:
+        raise Inconclusive(house.subject.where, "no recorded dump can be made again", "land the changed checks")
+    cargo = Cargo()
+    cargo.add_tree(CANDIDATE, taken.files)
+    cargo.add_artifact(CANDIDATE, data)
+    jobs = tuple(Job(id=c.id, check=c.id, of=CANDIDATE, tree=CANDIDATE, teeth=False) for c in checks)
+    plan = dataclasses.replace(stage.blank(house, target, house.subject.block(result.block), cargo, taken, checks), jobs=jobs)
+    decision, _ = registrar.rehearsed(house, plan, cargo.objects)
+    for check in decision.checks:
+        was = recorded[check.id].outputs
+        if check.verdict != verbs.Colour.GREEN.value or check.outputs != was:
+            now = check.where or (check.outputs and check.outputs.sha256)
+            todo = "land what changed them, or take it back"
+            raise IntegrityError(f"dumps of check {check.id}", f"are {now}, recorded were {was and was.sha256}", todo)
+        say(f"dumps     {check.id}: {check.outputs.files if check.outputs else 0} files, as recorded")
+
+
+def _outputs(book: Sequence[Record], result: Result) -> list[Proved]:
+    """The newest result's `same` checks; those that an earlier record proved are taken from there."""
+    made = []
+    for check in result.checks:
+        earlier = book[check.green_in - 1] if check.green_in else result
+        found = next((c for c in earlier.checks if c.id == check.id), check) if isinstance(earlier, Result) else check
+        if found.verb == "same" and found.outputs is not None:
+            made.append(found)
+    return made
+
+
+def _stands(book: Sequence[Record], target: str) -> str:
+    promote = protocol.standing(book, target)
+    assert promote is not None
+    return f"{target} stands at {promote.block} (record {promote.sequence})"

@@ -1,0 +1,107 @@
+"""Recorded sources and working trees to artifacts: the baseline again, the candidate twice, mutants. Builds in copies alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pipeline import build, manifest
+from pipeline.build import Built
+from pipeline.errors import BuildError, ManifestError, ToolchainMoved
+from pipeline.house import House, Say
+from pipeline.progress import track
+from pipeline.records import Result
+from pipeline.source import Source
+from pipeline.subject import Mutant, Target, matches
+from pipeline.tree import SourceFile, copy_out, untar
+
+
+def build_baseline(house: House, target: Target, before: Result, room: Path, say: Say) -> None:
+    """Today's toolchain gives the recorded baseline from its recorded source, so a difference is the candidate's own."""
+    again = rebuild(house, before, room)
+    if target.reproducible == "bytes" and again.sha256 != before.artifact.sha256:
+        raise toolchain_moved(before, again)
+    say(f"build     baseline from its archived source: {again.sha256} ({again.seconds_ms / 1000:.1f} s)")
+
+
+def build_candidate(house: House, target: Target, taken: Source, room: Path, say: Say, *, live: bool) -> Built:
+    """The candidate, built twice in two folders; `live` sources are hashed again afterwards."""
+    twice = build.build_twice(house.subject, target, taken, room)
+    if live:
+        again = house.repository.collect(house.folder, house.subject, target=target)
+        if again.files != taken.files:
+            changed = sorted({file.path for file in {*again.files} ^ {*taken.files}})
+            raise BuildError(f"{house.subject.folder}/{changed[0]}", "changed during the build", "land again, and edit later")
+    made = twice.first
+    seconds = (made.seconds_ms + twice.second.seconds_ms) / 1000
+    say(f"build     candidate twice: {made.sha256}, {made.bytes:,} bytes ({seconds:.1f} s)")
+    return made
+
+
+def build_once(house: House, target: Target, taken: Source, room: Path) -> Built:
+    """The tree's artifact, built in a copy."""
+    copy_out(taken, room / "source")
+    return build.build(house.subject, target, room / "source", room / "out")
+
+
+def rebuild(house: House, result: Result, room: Path) -> Built:
+    """An artifact built again from its archived source, by the manifest that lies in it. Its digest is the caller's to judge."""
+    archive = result.source.archive
+    assert archive is not None
+    kept = untar(house.baselines.fetch(archive.sha256))
+    shutil.rmtree(room, ignore_errors=True)
+    copy = copy_out(kept, room / "source")
+    subject = manifest.load(copy)
+    return build.build(subject, subject.target(result.target), room / "source", room / "out")
+
+
+def moved_tools(result: Result, made: Built) -> tuple[str, ...]:
+    """Tools whose bytes are not the recorded ones, each with both versions."""
+    was = {tool.name: (tool.version, tool.digest) for tool in result.build.toolchain}
+    return tuple(
+        f"{tool.name} {was.get(tool.name, ('none', ''))[0]} -> {tool.version}"
+        for tool in made.toolchain
+        if was.get(tool.name) != (tool.version, tool.digest)
+    )
+
+
+def toolchain_moved(result: Result, made: Built) -> ToolchainMoved:
+    """The error for a recorded source that no longer builds to its recorded artifact."""
+    moved = moved_tools(result, made)
+    return ToolchainMoved(
+        f"{result.target} record {result.sequence}",
+        f"its source now builds to {made.sha256}, recorded was {result.artifact.sha256}"
+        + (f"; moved: {', '.join(moved)}" if moved else "; no tool that it names has moved"),
+        "use the recorded toolchain, or land the move alone with --toolchain",
+    )
+
+
+def build_mutants(
+    house: House, target: Target, taken: Source, built: Built, mutants: Sequence[Mutant], room: Path
+) -> list[tuple[tuple[SourceFile, ...], Built | str]]:
+    """Each mutant's files, and its artifact or why it could not be planted: a fault in the tree may stand in its way."""
+
+    def make(mutant: Mutant) -> tuple[tuple[SourceFile, ...], Built | str]:
+        try:
+            files = build.mutate(taken.files, mutant)
+        except ManifestError as error:
+            return (), error.what
+        if not matches(mutant.file, house.subject.sources_of(target)):
+            return files, built
+        copy_out(dataclasses.replace(taken, files=files), room / mutant.name / "source")
+        try:
+            made = build.build(house.subject, target, room / mutant.name / "source", room / mutant.name / "out")
+        except BuildError as error:
+            return files, f"does not build: {error.what}"
+        return files, made if made.sha256 != built.sha256 else "its artifact equals the candidate's"
+
+    made = []
+    with track("planting mutants", len(mutants)) as step, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for mutant, got in zip(mutants, pool.map(make, mutants), strict=True):
+            made.append(got)
+            step(mutant.name)
+    return made
