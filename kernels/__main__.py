@@ -1,0 +1,41 @@
+"""python -m kernels COMMAND: one call into a tool, and the only place that catches its errors."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+# command: (module with main(argv) -> exit code, what it does)
+COMMANDS = {
+    "build": ("kernels.tools.build", "compile and pack the artifact of a target"),
+    "dump": ("kernels.tools.dump", "run an artifact over tokens and write every hidden state, logit and state plane"),
+    "oracle": ("kernels.tools.oracle", "write what the float64 model, or a stored reference, says of the same run"),
+    "refusals": ("kernels.tools.refusals", "drive an artifact into one refusal"),
+}
+USAGE = 2
+INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit code of a command: 0 done, 2 usage or bad input, 5 refused by the engine."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print("usage: python -m kernels COMMAND [options]    (COMMAND --help says which)\n")
+        print("\n".join(f"  {name:10}{text}" for name, (_module, text) in COMMANDS.items()))
+        return 0 if argv else USAGE
+    if argv[0] not in COMMANDS:
+        print(f"usage: no command {argv[0]!r}; use one of {', '.join(COMMANDS)}", file=sys.stderr)
+        return USAGE
+    try:
+        return int(importlib.import_module(COMMANDS[argv[0]][0]).main(list(argv[1:])))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        # an artifact brings error classes of its own, so an error of ours is known by its exit code
+        if not hasattr(error, "exit_code"):
+            raise
+        reason = f" [{error.reason}]" if hasattr(error, "reason") else ""
+        print(f"{type(error).__name__}: {error}{reason}", file=sys.stderr)
+        return int(error.exit_code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

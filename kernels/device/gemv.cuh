@@ -1,0 +1,76 @@
+// gemv_q4: y = W x, W in 4-bit blocks.
+//   words [rows][chunks * 32], scales [rows][chunks * 8] (bits of a finite half), x [cols], y [rows]
+// gemv_f32: ya = Wa x, yb = Wb x in one launch.  wa [rows_a][cols], wb [rows_b][cols]; rows_b may be 0.
+//
+// chunks = ceil(cols / 256). Nibble j of word (chunk c, lane l), its bits 4j..4j+3, is column c*256 + j*32 + l, and
+// scale c*8 + j is the one of those 32 columns. A weight is (nibble - 8) * scale, which is exact in f32.
+// Order: lane l adds the columns l, l + 32, l + 64, ... one after the other by fma; then sum().
+// Launch: one warp a row, ceil(rows / 8) blocks. Reference: gemv.py.
+#pragma once
+#include "lanes.cuh"
+
+constexpr int CHUNK = 256;  // columns that one word a lane holds
+constexpr int NIBBLES = CHUNK / LANES;
+constexpr int PLACE = 16;   // the bit of a float's mantissa where a nibble is put: 1 + nibble / 128
+constexpr unsigned ONE_BITS = 0x3f800000u;
+
+// A scale times 128, exactly: the fields of the half go to their places in a float, and 2^112 corrects the exponent.
+DEV float scale_times_128(unsigned short half_bits) {
+    const unsigned moved = ((unsigned)(int)(short)half_bits << 13) & 0x8fffe000u;
+    return mul_rn(float_of(moved), 0x1p119f);
+}
+
+// (nibble J - 8) * scale as (1 + nibble / 128) * (128 scale) - 136 scale: one exact fma, and no integer to convert.
+template <int J> DEV Floats weight_q4(Words words, float scale_128) {
+    Words placed;
+    if constexpr (4 * J < PLACE)
+        placed = words << (PLACE - 4 * J);
+    else
+        placed = words >> (4 * J - PLACE);
+    const Floats shifted = float_of((placed & (15u << PLACE)) | ONE_BITS);
+    return fma_rn(shifted, splat(scale_128), splat(mul_rn(scale_128, -1.0625f)));
+}
+
+// total + the products of columns J*32.. of a chunk, then of the later ones
+template <int J>
+DEV Floats dot_q4(Floats total, const unsigned* words, const unsigned short* scales, const float* x, int count) {
+    reload();
+    const Floats weight = weight_q4<J>(load(words), scale_times_128(scales[J]));
+    total = fma_rn(weight, load(x + J * LANES, count - J * LANES), total);
+    if constexpr (J + 1 < NIBBLES)
+        return dot_q4<J + 1>(total, words, scales, x, count);
+    else
+        return total;
+}
+
+ENTRY(gemv_q4, const unsigned* words, const unsigned short* scales, const float* x, float* y, int rows, int cols) {
+    const int whole = cols / CHUNK;
+    const int chunks = (cols + CHUNK - 1) / CHUNK;
+    BLOCK PHASE {
+        const int row = block * WARPS + warp;
+        if (row >= rows) continue;
+        const unsigned* row_words = words + (Index)row * chunks * LANES;
+        const unsigned short* row_scales = scales + (Index)row * chunks * NIBBLES;
+        Floats total = splat(0.f);
+        for (int c = 0; c < whole; ++c)
+            total = dot_q4<0>(total, row_words + c * LANES, row_scales + c * NIBBLES, x + c * CHUNK, CHUNK);
+        if (whole < chunks)
+            total = dot_q4<0>(total, row_words + whole * LANES, row_scales + whole * NIBBLES, x + whole * CHUNK,
+                              cols - whole * CHUNK);
+        store_one(y + row, sum(total));
+    }
+}
+
+ENTRY(gemv_f32, const float* wa, const float* wb, const float* x, float* ya, float* yb, int rows_a, int rows_b,
+      int cols) {
+    BLOCK PHASE {
+        const int row = block * WARPS + warp;
+        if (row >= rows_a + rows_b) continue;
+        const bool in_a = row < rows_a;
+        const float* weights = in_a ? wa + (Index)row * cols : wb + (Index)(row - rows_a) * cols;
+        Floats total = splat(0.f);
+        for (int at = 0; at < cols; at += LANES)
+            total = fma_rn(load(weights + at, cols - at), load(x + at, cols - at), total);
+        store_one(in_a ? ya + row : yb + (row - rows_a), sum(total));
+    }
+}

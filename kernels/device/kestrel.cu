@@ -1,0 +1,10 @@
+// The one translation unit: everything the binary exports.
+#include "attention.cuh"
+#include "bitmath.cuh"
+#include "gdn.cuh"
+#include "gemv.cuh"
+#include "lanes.cuh"
+#include "rms_norm.cuh"
+#include "rope.cuh"
+#include "sample.cuh"
+#include "swiglu.cuh"

@@ -1,0 +1,149 @@
+// A warp of 32 lanes for two compilers. The only file that asks which compiler this is.
+//
+// A block is 8 warps of 32 lanes for every kernel. On CUDA a lane is a thread: Floats, Words and Ints are one value
+// each. On the CPU a warp is one thread: they are vectors of 32, and the warps of a block run one after the other.
+//
+// A kernel is ENTRY(name, parameters) { BLOCK { SHARED(...) PHASE { ... } PHASE { ... } } }:
+//   ENTRY   exports it: name(parameters) on CUDA, name(block_lo, block_hi, parameters) on the CPU: blocks lo..hi-1
+//   BLOCK   what one block does; declares `block`
+//   SHARED  an array that all warps of the block see; uninitialised
+//   PHASE   what one warp does between two barriers; declares `warp`. Only SHARED and global memory outlive it.
+//           Leave it early by `continue`, never by `return` or `break`
+//
+// Bits: a function that rounds is named *_rn, rounds once, to nearest even, and keeps denormals; nothing else rounds.
+// Comparisons, selection by ?:, negation and loads are exact. sum() is the five-step xor tree 16, 8, 4, 2, 1, and
+// sum_of_warps() is ((0+1)+(2+3))+((4+5)+(6+7)). Of a load with a count, the lanes from count on are +0.
+#pragma once
+
+constexpr int LANES = 32;
+constexpr int WARPS = 8;
+constexpr int BLOCK_WIDTH = LANES * WARPS;
+
+typedef long long Index;  // an offset in elements: a matrix may hold more than 2^31
+
+#ifdef __CUDACC__
+
+#define DEV __device__ __forceinline__
+#define ENTRY(NAME, ...) extern "C" __global__ void __launch_bounds__(BLOCK_WIDTH) NAME(__VA_ARGS__)
+#define BLOCK if ([[maybe_unused]] const int block = (int)blockIdx.x; true)
+#define SHARED(TYPE, NAME, COUNT) __shared__ TYPE NAME[COUNT];
+#define PHASE for (int warp = (int)threadIdx.x / LANES, once = 1; once; once = 0, __syncthreads())
+
+typedef float Floats;
+typedef unsigned Words;
+typedef int Ints;
+
+DEV Ints lane_index() { return (int)threadIdx.x % LANES; }
+
+DEV float add_rn(float a, float b) { return __fadd_rn(a, b); }
+DEV float sub_rn(float a, float b) { return __fsub_rn(a, b); }
+DEV float mul_rn(float a, float b) { return __fmul_rn(a, b); }
+DEV float div_rn(float a, float b) { return __fdiv_rn(a, b); }
+DEV float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+DEV float sqrt_rn(float a) { return __fsqrt_rn(a); }
+DEV float float_rn(int a) { return __int2float_rn(a); }
+
+DEV Words bits_of(float a) { return __float_as_uint(a); }
+DEV float float_of(unsigned a) { return __uint_as_float(a); }
+DEV Floats splat(float a) { return a; }
+DEV Words splat(unsigned a) { return a; }
+DEV Ints splat(int a) { return a; }
+
+template <typename T> DEV T load(const T* p) { return p[lane_index()]; }
+template <typename T> DEV T load(const T* p, int count) { return lane_index() < count ? p[lane_index()] : T(0); }
+template <typename T> DEV void store(T* p, T a, int count) { if (lane_index() < count) p[lane_index()] = a; }
+template <typename T> DEV void store_one(T* p, T a) { if (lane_index() == 0) *p = a; }
+DEV void reload() {}
+
+// Lane l gets what lane l ^ STEP holds.
+template <int STEP, typename T> DEV T across(T a) { return __shfl_xor_sync(0xffffffffu, a, STEP); }
+template <typename T> DEV T common(T a) { return a; }  // the value that every lane holds
+
+#else
+
+#define DEV inline __attribute__((always_inline))
+#define ENTRY(NAME, ...) extern "C" void NAME(int block_lo, int block_hi, __VA_ARGS__)
+#define BLOCK for (int block = block_lo; block < block_hi; ++block)
+#define SHARED(TYPE, NAME, COUNT) alignas(128) TYPE NAME[COUNT];
+#define PHASE for (int warp = 0; warp < WARPS; ++warp)
+
+typedef float Floats __attribute__((vector_size(128)));
+typedef unsigned Words __attribute__((vector_size(128)));
+typedef int Ints __attribute__((vector_size(128)));
+
+template <typename T> struct VectorOf;
+template <> struct VectorOf<float> { typedef Floats Type; };
+template <> struct VectorOf<unsigned> { typedef Words Type; };
+template <> struct VectorOf<int> { typedef Ints Type; };
+template <typename T> using Vector = typename VectorOf<T>::Type;
+
+DEV Ints lane_index() {
+    return Ints{0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+}
+
+template <typename T> DEV T add_rn(T a, T b) { return a + b; }
+template <typename T> DEV T sub_rn(T a, T b) { return a - b; }
+template <typename T> DEV T mul_rn(T a, T b) { return a * b; }
+template <typename T> DEV T div_rn(T a, T b) { return a / b; }
+DEV float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+DEV Floats fma_rn(Floats a, Floats b, Floats c) { return __builtin_elementwise_fma(a, b, c); }
+DEV float sqrt_rn(float a) { return __builtin_sqrtf(a); }
+DEV Floats sqrt_rn(Floats a) { return __builtin_elementwise_sqrt(a); }
+DEV float float_rn(int a) { return (float)a; }
+
+DEV Words bits_of(Floats a) { return (Words)a; }
+DEV Floats float_of(Words a) { return (Floats)a; }
+DEV float float_of(unsigned a) { return __builtin_bit_cast(float, a); }
+template <typename T> DEV Vector<T> splat(T a) { return a - Vector<T>{}; }  // keeps -0
+
+template <typename T> DEV Vector<T> load(const T* p) {
+    Vector<T> a;
+    __builtin_memcpy(&a, p, sizeof a);
+    return a;
+}
+template <typename T> DEV Vector<T> load(const T* p, int count) {
+    if (count >= LANES) return load(p);
+    T lanes[LANES];
+    for (int lane = 0; lane < LANES; ++lane) lanes[lane] = lane < count ? p[lane] : T(0);
+    return load(lanes);
+}
+template <typename T> DEV void store(T* p, Vector<T> a, int count) {
+    if (count >= LANES) {
+        __builtin_memcpy(p, &a, sizeof a);
+        return;
+    }
+    T lanes[LANES];
+    __builtin_memcpy(lanes, &a, sizeof a);
+    for (int lane = 0; lane < LANES; ++lane)
+        if (lane < count) p[lane] = lanes[lane];
+}
+template <typename T> DEV void store_one(T* p, T a) { *p = a; }
+DEV void reload() { asm volatile("" ::: "memory"); }  // what was loaded is loaded again: unrolled code must not spill
+
+#define PAIR(L) (L) ^ STEP, ((L) + 1) ^ STEP
+#define OCTET(L) PAIR(L), PAIR(L + 2), PAIR(L + 4), PAIR(L + 6)
+template <int STEP, typename V> DEV V across(V a) {
+    return __builtin_shufflevector(a, a, OCTET(0), OCTET(8), OCTET(16), OCTET(24));
+}
+DEV float common(Floats a) { return a[0]; }
+DEV int common(Ints a) { return a[0]; }
+
+#endif
+
+// The sum of the lanes, the same in all of them.
+DEV float sum(Floats a) {
+    a = add_rn(a, across<16>(a));
+    a = add_rn(a, across<8>(a));
+    a = add_rn(a, across<4>(a));
+    a = add_rn(a, across<2>(a));
+    a = add_rn(a, across<1>(a));
+    return common(a);
+}
+
+// The sum of one partial a warp.
+DEV float sum_of_warps(const float* partials) {
+    const float low = add_rn(add_rn(partials[0], partials[1]), add_rn(partials[2], partials[3]));
+    const float high = add_rn(add_rn(partials[4], partials[5]), add_rn(partials[6], partials[7]));
+    return add_rn(low, high);
+}
