@@ -37,12 +37,16 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Waiting.exit_code
     except OSError as error:
-        _complain(str(MachineError(error.filename or "disk", error.strerror or str(error), "see to room and permissions")))
+        _complain(
+            str(MachineError(error.filename or "disk", error.strerror or str(error), "see to room and permissions"))
+        )
         return MachineError.exit_code
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
-        _complain(f"Fault: {where}: {type(error).__name__}: {error}; a fault of the pipeline itself: please report this line")
+        _complain(
+            f"Fault: {where}: {type(error).__name__}: {error}; a fault of the pipeline itself: please report this line"
+        )
         return MachineError.exit_code
 
 
@@ -71,7 +75,9 @@ def _compare(arguments: Arguments) -> int:
 def _audit(arguments: Arguments) -> int:
     from pipeline import audit
 
-    book = audit.audit(_house(arguments), _say(arguments), deep=arguments.deep, base=arguments.base, strict=arguments.strict)
+    book = audit.audit(
+        _house(arguments), _say(arguments), deep=arguments.deep, base=arguments.base, strict=arguments.strict
+    )
     return _end(arguments, 0, f"SOUND: {len(book)} records and everything that they name")
 
 
@@ -85,7 +91,9 @@ def _prove(arguments: Arguments) -> int:
     from pipeline import prove
 
     found = prove.prove(arguments.kit, arguments.out, seconds=arguments.seconds)
-    return _end(arguments, 0, f"PROVED: {len(found)} plans answered in {arguments.out.name}; carry it back to `land --evidence`")
+    return _end(
+        arguments, 0, f"PROVED: {len(found)} plans answered in {arguments.out.name}; carry it back to `land --evidence`"
+    )
 
 
 def _teeth(arguments: Arguments) -> int:
@@ -136,7 +144,9 @@ def _restore(arguments: Arguments) -> int:
 def _void(arguments: Arguments) -> int:
     from pipeline import registrar
 
-    return _end(arguments, 0, registrar.void_by_hand(_house(arguments), arguments.sequence, arguments.why, _say(arguments)))
+    return _end(
+        arguments, 0, registrar.void_by_hand(_house(arguments), arguments.sequence, arguments.why, _say(arguments))
+    )
 
 
 def _house(arguments: Arguments) -> Any:

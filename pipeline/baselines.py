@@ -62,11 +62,14 @@ class Baselines:
         return copy
 
     def archive(self, data: bytes) -> str:
-        """The digest of `data`, which the archive now holds. Raises ArchiveError if it holds something else for it."""
+        """The digest of `data`, which the archive now holds. For the holder of the lock.
+
+        Raises ArchiveError if the archive holds something else for it.
+        """
         digest = canonical.sha256(data)
         path = self.path_of(digest)
-        durable.make_folder(self.folder)
         _make_own(self.objects_folder, ArchiveError, _GIT)
+        durable.sweep(self.objects_folder)
         if not os.path.lexists(path):
             with suppress(FileExistsError):
                 durable.create_once(path, data)
@@ -175,7 +178,6 @@ class Baselines:
         """
         folder = self.view(view, target)
         path = folder / _plain(folder, name)
-        durable.make_folder(self.folder)
         durable.sweep(self.folder)
         _make_own(folder.parent, BaselineMismatch, "move it away")
         if durable.kind(folder) not in ("missing", "a folder"):

@@ -115,7 +115,7 @@ def build_twice(subject: Subject, target: Target, tree: Tree, work: Path, limit_
         raise BuildError(where, f"two builds differ at {_difference(one, two)}", todo)
     if target.reproducible == "no":
         return Twice(first, second, None)
-    payloads = {_payload(one), _payload(two)}
+    payloads = {payload(one), payload(two)}
     if len(payloads) != 1:
         todo = 'find what the compiler puts there, or declare reproducible = "no"'
         raise BuildError(where, f"the payloads of two builds differ, first at {_difference(one, two)}", todo)
@@ -132,11 +132,27 @@ def mutate(files: Sequence[SourceFile], mutant: Mutant) -> tuple[SourceFile, ...
         text = found.data.decode("utf-8")
     except UnicodeDecodeError:
         raise ManifestError(where, f"{mutant.file}: is not text", "plant the fault elsewhere") from None
-    count = sum(text.startswith(mutant.find, i) for i in range(len(text)))
+    count = _occurrences(text, mutant.find)
     if count != 1:
         raise ManifestError(where, f"{mutant.file}: find occurs {count} times", "it must occur exactly once")
     planted = SourceFile.of(found.path, text.replace(mutant.find, mutant.replace).encode(), found.mode)
     return tuple(planted if file is found else file for file in files)
+
+
+def payload(data: bytes) -> str:
+    """The digest of what an artifact does: of a zip its members, of an ELF file the sections that are loaded."""
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        members = sorted((name, payload(held)) for name, held in _members(data).items())
+        return canonical.sha256(canonical.dumps(members))
+    return canonical.sha256(canonical.dumps(elf.payload(data)) if data.startswith(b"\x7fELF") else data)
+
+
+def _occurrences(text: str, find: str) -> int:
+    """How often, overlapping ones counted."""
+    count, at = 0, text.find(find)
+    while at >= 0:
+        count, at = count + 1, text.find(find, at + 1)
+    return count
 
 
 def _fresh(out: Path, parent: Path) -> None:
@@ -190,14 +206,6 @@ def _members(data: bytes) -> dict[str, bytes]:
     return made
 
 
-def _payload(data: bytes) -> str:
-    """The digest of what an artifact does: of a zip its members, of an ELF file the sections that are loaded."""
-    if zipfile.is_zipfile(io.BytesIO(data)):
-        members = sorted((name, _payload(held)) for name, held in _members(data).items())
-        return canonical.sha256(canonical.dumps(members))
-    return canonical.sha256(canonical.dumps(elf.payload(data)) if data.startswith(b"\x7fELF") else data)
-
-
 def _difference(one: bytes, two: bytes) -> str:
     """Where two artifacts differ first: `adder.so .text+0x10`, or the byte."""
     if zipfile.is_zipfile(io.BytesIO(one)) and zipfile.is_zipfile(io.BytesIO(two)):
@@ -219,7 +227,7 @@ def _toolchain(target: Target, out: Path, work: Path) -> tuple[Tool, ...]:
             raise ValueError(f"it needs 1 to {TOOLS_MAX} tools, each with a sha256 digest")
     except FileNotFoundError:
         made = tuple(_tool(name, work) for name in target.toolchain)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BuildError(TOOLCHAIN, f"is not [{{name, version, digest}}] ({error})", SUSPECT) from None
     if not made:
         todo = f"list its programs in target.{target.name}.toolchain, or leave {TOOLCHAIN} in {{out}}"

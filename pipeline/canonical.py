@@ -14,12 +14,14 @@ import json
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 INTEGER_MAX = 2**63 - 1
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_LONG = re.compile(rb"[:,\[]-?([0-9]{19,})")  # what may be an integer beyond 64 bits
+_SCALARS = (str, int, bool, type(None))
 
 
 def sha256(data: bytes) -> str:
@@ -37,36 +39,49 @@ def dumps(value: Any) -> bytes:
 
     Raises ValueError for a float, an integer beyond 64 bits, or a type that JSON does not have.
     """
-    _check(value, "$")
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
+    try:
+        _check(value)
+    except _ShapeError as error:
+        raise ValueError(error.at("$")) from None
+    return _encode(value)
 
 
 def loads(data: bytes) -> Any:
     """Plain JSON data of canonical bytes. Raises ValueError for anything that `dumps` would not have written."""
+    text = data.decode("ascii")
     try:
-        value = json.loads(data.decode("ascii"), object_pairs_hook=_unique, parse_float=_no_float, parse_constant=_no_float)
+        value = json.loads(text, parse_float=_no_float, parse_constant=_no_float)
+        if any(int(digits) > INTEGER_MAX for digits in _LONG.findall(data)):
+            dumps(value)
+        if _encode(value) != data:
+            json.loads(text, object_pairs_hook=_unique)
+            raise ValueError("not in canonical form")
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if dumps(value) != data:
-        raise ValueError("not in canonical form")
     return value
 
 
 def plain(value: Any) -> Any:
     """A dataclass as plain JSON data: fields that are None are left out."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        pairs = ((camel(field.name), getattr(value, field.name)) for field in dataclasses.fields(value))
-        return {name: plain(item) for name, item in pairs if item is not None}
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if kind is tuple or kind is list:
+        return [plain(item) for item in value]
+    if dataclasses.is_dataclass(kind):
+        pairs = [(key, getattr(value, name)) for key, name in _keys(kind)]
+        return {key: plain(item) for key, item in pairs if item is not None}
     if isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
     return value
 
 
 def typed(kind: type[T], value: Any, where: str = "$") -> T:
     """Plain JSON data as a `kind`. Raises ValueError that names the place of the first mistake."""
-    return typing.cast(T, _typed(kind, value, where))
+    try:
+        return typing.cast(T, _reader(typing.cast(Any, kind))(value))
+    except _ShapeError as error:
+        raise ValueError(error.at(where)) from None
 
 
 def camel(name: str) -> str:
@@ -75,86 +90,164 @@ def camel(name: str) -> str:
     return head + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
-def _typed(kind: Any, value: Any, where: str) -> Any:
-    if kind is Any:
-        return value
-    origin = typing.get_origin(kind)
-    if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        (inner,) = (option for option in typing.get_args(kind) if option is not type(None))
-        return _typed(inner, value, where)
-    if origin is tuple:
-        return _typed_tuple(typing.get_args(kind), value, where)
-    if origin in (dict, Mapping):
-        if not isinstance(value, dict):
-            raise ValueError(f"{where} is not an object")
-        inner = typing.get_args(kind)[1]
-        return {name: _typed(inner, item, f"{where}.{name}") for name, item in value.items()}
-    if dataclasses.is_dataclass(kind):
-        return _typed_dataclass(kind, value, where)
-    if type(value) is not kind:
-        raise ValueError(f"{where} is not of type {kind.__name__}")
-    return value
+class _ShapeError(Exception):
+    """A mistake, and the way to it: containers add their part as it passes them."""
+
+    def __init__(self, what: str, path: str = "") -> None:
+        super().__init__(what)
+        self.what, self.path = what, path
+
+    def inside(self, part: str) -> _ShapeError:
+        return _ShapeError(self.what, part + self.path)
+
+    def at(self, where: str) -> str:
+        return f"{where}{self.path} {self.what}"
 
 
-def _typed_tuple(items: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise ValueError(f"{where} is not a list")
-    if len(items) == 2 and items[1] is Ellipsis:
-        return tuple(_typed(items[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-    if len(items) != len(value):
-        raise ValueError(f"{where} has {len(value)} items where {len(items)} belong")
-    return tuple(_typed(kind, item, f"{where}[{i}]") for i, (kind, item) in enumerate(zip(items, value, strict=True)))
+Reader = Callable[[Any], Any]
 
 
 @functools.cache
-def _fields(kind: Any) -> dict[str, tuple[str, Any, bool]]:
-    """Key to (field, type, required) of a dataclass."""
+def _reader(kind: Any) -> Reader:
+    """The function that reads a `kind`, made once: it raises _ShapeError."""
+    origin = typing.get_origin(kind)
+    if kind is Any:
+        return lambda value: value
+    if origin in (typing.Union, types.UnionType):
+        (inner,) = (_reader(option) for option in typing.get_args(kind) if option is not type(None))
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:
+        items = typing.get_args(kind)
+        return _list_reader(_reader(items[0])) if items[1:] == (Ellipsis,) else _row_reader(items)
+    if origin in (dict, Mapping):
+        return _table_reader(_reader(typing.get_args(kind)[1]))
+    return _dataclass_reader(kind) if dataclasses.is_dataclass(kind) else _scalar_reader(kind)
+
+
+def _scalar_reader(kind: type) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _ShapeError(f"is not of type {kind.__name__}")
+        return value
+
+    return read
+
+
+def _list_reader(item: Reader) -> Reader:
+    def read(value: Any) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise _ShapeError("is not a list")
+        made: list[Any] = []
+        try:
+            for one in value:
+                made.append(item(one))
+        except _ShapeError as error:
+            raise error.inside(f"[{len(made)}]") from None
+        return tuple(made)
+
+    return read
+
+
+def _row_reader(kinds: tuple[Any, ...]) -> Reader:
+    readers = [_reader(kind) for kind in kinds]
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise _ShapeError("is not a list")
+        if len(value) != len(readers):
+            raise _ShapeError(f"has {len(value)} items where {len(readers)} belong")
+        made: list[Any] = []
+        try:
+            for reader, one in zip(readers, value, strict=True):
+                made.append(reader(one))
+        except _ShapeError as error:
+            raise error.inside(f"[{len(made)}]") from None
+        return tuple(made)
+
+    return read
+
+
+def _table_reader(item: Reader) -> Reader:
+    def read(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise _ShapeError("is not an object")
+        made = {}
+        for name, one in value.items():
+            try:
+                made[name] = item(one)
+            except _ShapeError as error:
+                raise error.inside(f".{name}") from None
+        return made
+
+    return read
+
+
+def _dataclass_reader(kind: Any) -> Reader:
     hints = typing.get_type_hints(kind)
     missing = dataclasses.MISSING
-    made = {}
+    rows: dict[str, tuple[str, Reader]] = {}
+    needed: list[str] = []
+    absent: dict[str, None] = {}
     for field in dataclasses.fields(kind):
-        defaulted = field.default is not missing or field.default_factory is not missing
-        made[camel(field.name)] = (field.name, hints[field.name], not defaulted and not _may_be_none(hints[field.name]))
-    return made
+        rows[camel(field.name)] = (field.name, _reader(hints[field.name]))
+        if type(None) in typing.get_args(hints[field.name]):
+            absent[field.name] = None
+        elif field.default is missing and field.default_factory is missing:
+            needed.append(camel(field.name))
+
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _ShapeError("is not an object")
+        made: dict[str, Any] = absent.copy()
+        for key, one in value.items():
+            if key not in rows:
+                raise _ShapeError(f"has the unknown key {key!r}")
+            name, reader = rows[key]
+            try:
+                made[name] = reader(one)
+            except _ShapeError as error:
+                raise error.inside(f".{key}") from None
+        for key in needed:
+            if key not in value:
+                raise _ShapeError(f"lacks {key!r}")
+        return kind(**made)
+
+    return read
 
 
-def _may_be_none(kind: Any) -> bool:
-    return type(None) in typing.get_args(kind)
+@functools.cache
+def _keys(kind: Any) -> tuple[tuple[str, str], ...]:
+    """Key and field of a dataclass."""
+    return tuple((camel(field.name), field.name) for field in dataclasses.fields(kind))
 
 
-def _typed_dataclass(kind: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, dict):
-        raise ValueError(f"{where} is not an object")
-    known = _fields(kind)
-    for key in value:
-        if key not in known:
-            raise ValueError(f"{where} has the unknown key {key!r}")
-    for key, (_, _, required) in known.items():
-        if required and key not in value:
-            raise ValueError(f"{where} lacks {key!r}")
-    absent = {name: None for name, hint, _ in known.values() if _may_be_none(hint)}
-    made = {known[key][0]: _typed(known[key][1], item, f"{where}.{key}") for key, item in value.items()}
-    return kind(**absent | made)
+def _encode(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
 
 
-def _check(value: Any, where: str) -> None:
-    if value is None or isinstance(value, (str, bool)):
+def _check(value: Any) -> None:
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
         return
-    if isinstance(value, int):
+    if kind is int:
         if abs(value) > INTEGER_MAX:
-            raise ValueError(f"{where} is beyond 64 bits")
-    elif isinstance(value, dict):
+            raise _ShapeError("is beyond 64 bits")
+    elif kind is dict:
         for name, item in value.items():
-            if not isinstance(name, str):
-                raise ValueError(f"{where} has a key that is not text")
-            _check(item, f"{where}.{name}")
-    elif isinstance(value, (list, tuple)):
+            if type(name) is not str:
+                raise _ShapeError("has a key that is not text")
+            try:
+                _check(item)
+            except _ShapeError as error:
+                raise error.inside(f".{name}") from None
+    elif kind is list or kind is tuple:
         for i, item in enumerate(value):
-            _check(item, f"{where}[{i}]")
+            try:
+                _check(item)
+            except _ShapeError as error:
+                raise error.inside(f"[{i}]") from None
     else:
-        raise ValueError(f"{where} is of type {type(value).__name__}, which has no canonical form")
+        raise _ShapeError(f"is of type {kind.__name__}, which has no canonical form")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from pipeline import canonical, durable, placeholders, protocol
 from pipeline.build import Built
 from pipeline.errors import UsageError
 from pipeline.house import House
-from pipeline.kit import CANDIDATE, PlannedMutant, Tree
+from pipeline.proof import CANDIDATE, PlannedMutant, Tree
 from pipeline.records import Promote, Record
 from pipeline.source import Source
-from pipeline.subject import Mutant, Target
+from pipeline.subject import Mutant, Subject, Target
 from pipeline.tree import SourceFile, untar
+from pipeline.tree import Tree as Files
 
 
 @dataclass(slots=True)
@@ -33,7 +34,9 @@ class Cargo:
         self.artifacts[name] = canonical.sha256(data)
         self.objects[self.artifacts[name]] = data
 
-    def add_mutants(self, taken: Source, planted: Iterable[tuple[Mutant, tuple[SourceFile, ...], Built | str]]) -> tuple[PlannedMutant, ...]:
+    def add_mutants(
+        self, taken: Source, planted: Iterable[tuple[Mutant, tuple[SourceFile, ...], Built | str]]
+    ) -> tuple[PlannedMutant, ...]:
         """Adds the trees and artifacts of the mutants that could be planted; returns all of them as a plan names them."""
         made = []
         for mutant, files, got in planted:
@@ -41,10 +44,14 @@ class Cargo:
                 self.add_artifact(mutant.name, durable.read(got.path))
                 self.add_tree(mutant.name, [file for file in files if file not in taken.files], over=CANDIDATE)
             set_up = got if isinstance(got, str) else None
-            made.append(PlannedMutant(name=mutant.name, neutral=mutant.neutral, caught_by=mutant.caught_by, set_up=set_up))
+            made.append(
+                PlannedMutant(name=mutant.name, neutral=mutant.neutral, caught_by=mutant.caught_by, set_up=set_up)
+            )
         return tuple(made)
 
-    def add_earlier(self, house: House, target: Target, book: Sequence[Record], commands: Iterable[Sequence[str]]) -> None:
+    def add_earlier(
+        self, house: House, target: Target, book: Sequence[Record], commands: Iterable[Sequence[str]]
+    ) -> None:
         """Gathers what {archive:BLOCK}, {tools:BLOCK} and {candidate:TARGET} stand for. Raises UsageError if it has not landed."""
         for word in sorted({word for argv in commands for word in placeholders.words(argv) if ":" in word}):
             kind, _, name = word.partition(":")
@@ -57,17 +64,19 @@ class Cargo:
             if kind == "tools":
                 archive = protocol.result_of(book, landed[-1]).source.archive
                 assert archive is not None
-                self.add_tree(word, untar(house.baselines.fetch(archive.sha256)).files)
+                self.add_tree(word, untar(house.baselines.fetch(archive.sha256), house.baselines.fetch).files)
             else:
                 self.add_artifact(word, house.baselines.fetch(landed[-1].artifact.sha256))
 
 
-def inputs(house: House, taken: Source) -> dict[str, tuple[str, str, str]]:
+def inputs(subject: Subject, taken: Files) -> dict[str, tuple[str, str, str]]:
     """Name of an input to its file's name, digest and origin."""
     files = {file.path: file for file in taken.files}
     made = {}
-    for row in house.subject.inputs:
+    for row in subject.inputs:
         if row.path not in files:
-            raise UsageError(f"input {row.name}", f"{row.path} is not in the subject's tree", "add it to git, or correct its path")
+            raise UsageError(
+                f"input {row.name}", f"{row.path} is not in the subject's tree", "add it to git, or correct its path"
+            )
         made[row.name] = (row.path.rsplit("/", 1)[-1], files[row.path].sha256, row.origin)
     return made

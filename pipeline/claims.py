@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pipeline import canonical
 
-_FOLDERS = re.compile(r"(?<![\w.])/(?:[^\s/:'\"]+/)+")  # of an absolute path
+_FOLDERS = re.compile(r"(?<![\w.}/])(?!(?<=:)//)/+(?:[^\s/:'\"]+/+)+")  # of an absolute path, not of an address
 
 
 def without_folders(text: str) -> str:
@@ -62,6 +62,7 @@ class Source:
     sources: Digest
     tools: Digest
     archive: Digest | None = None
+    large: tuple[Digest, ...] = ()  # files that the source tar only links to
     git_tree: str | None = None
     git_commit: str | None = None
     increment: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,34 +77,41 @@ class _Running:
         self.watcher: subprocess.Popen[bytes] | None = None
         self.stopped: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
+    def watch(self) -> None:
+        """The watcher is there, so that a command is known to it some microseconds after its start."""
+        with self.lock:
+            self._tell("")
+
     def add(self, group: int) -> None:
         with self.lock:
             self.groups.add(group)
-            self._tell("+", group)
+            self._tell(f"+{group}\n")
+            if threading.current_thread() in self.stopped:  # while the command was being started
+                raise _stopped()
 
     def remove(self, group: int) -> None:
         with self.lock:
             self.groups.discard(group)
-            self._tell("-", group)
+            self._tell(f"-{group}\n")
 
-    def _tell(self, sign: str, group: int) -> None:
-        try:
-            self._write(f"{sign}{group}\n")
-        except OSError:  # it was killed: another one takes over
-            self.watcher = None
-            self._write("".join(f"+{one}\n" for one in self.groups))
-
-    def _write(self, lines: str) -> None:
+    def _tell(self, line: str) -> None:
         if self.watcher is None or self.watcher.poll() is not None:
-            quiet = subprocess.DEVNULL
-            argv = [sys.executable, "-I", "-S", "-c", _WATCHER]
-            self.watcher = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
-            )
-            atexit.register(_end, self.watcher)
+            self.watcher = _watcher()
+            line = "".join(f"+{one}\n" for one in self.groups)  # if there was one before it, it was killed
         assert self.watcher.stdin is not None
-        self.watcher.stdin.write(lines.encode())
-        self.watcher.stdin.flush()
+        try:
+            self.watcher.stdin.write(line.encode())
+            self.watcher.stdin.flush()
+        except OSError:
+            self.watcher = None
+            self._tell(line)
+
+
+def _watcher() -> subprocess.Popen[bytes]:
+    quiet, argv = subprocess.DEVNULL, [sys.executable, "-I", "-S", "-c", _WATCHER]
+    made = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)
+    atexit.register(_end, made)
+    return made
 
 
 def _end(watcher: subprocess.Popen[bytes]) -> None:
@@ -140,6 +148,18 @@ def run(
     if threading.current_thread() in _running.stopped:
         raise _stopped()
     return Finished(process.returncode, timed_out, seconds_ms, output.tail(), output.cut)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that run commands. Where the block fails or is interrupted, theirs are killed and the rest is dropped."""
+    with ThreadPoolExecutor(count) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop_all()
+            raise
 
 
 def stop_all() -> None:
@@ -227,6 +247,7 @@ class _Log:
 def _started(argv: Sequence[str], cwd: Path, env: Mapping[str, str], output: int) -> Iterator[subprocess.Popen[bytes]]:
     """A running command that is dead, with its group, when the block is left."""
     try:
+        _running.watch()
         process = subprocess.Popen(
             argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )

@@ -13,7 +13,7 @@ from pipeline.cargo import Cargo
 from pipeline.claims import Baseline
 from pipeline.errors import ArchiveError, UsageError
 from pipeline.house import House, Say
-from pipeline.kit import CANDIDATE, Plan
+from pipeline.proof import CANDIDATE, Plan
 from pipeline.records import Promote, Record
 from pipeline.source import Source
 from pipeline.subject import Check, Target
@@ -38,7 +38,7 @@ def compare(house: House, left: str, right: str, target_name: str | None, say: S
     """Exit code and last line. Both operands are hashed before anything runs. Raises LandingError."""
     with ledger.lock(house.root, f"compare {left} {right}"):
         target = house.subject.target(target_name)
-        book = house.ledger.read()
+        book = house.book()
         registrar.require_views(house, book)
         stored = {name: _operand(house, target, book, name) for name in (left, right) if name != "work"}
         taken = house.repository.collect(house.folder, house.subject, target=target)

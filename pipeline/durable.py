@@ -62,6 +62,8 @@ def open_regular(path: Path) -> BinaryIO:
     except FileNotFoundError:
         raise
     except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ENOTDIR):  # no file can have this name here
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise ValueError(f"is {kind(path)}, not a regular file") from None
         raise machine_error(path, error) from error

@@ -1,4 +1,4 @@
-"""The section table of a 64-bit little-endian ELF file, checked against the file's own size. Pure, standard library.
+"""The section table of a 64-bit little-endian ELF file, checked against the file's own size. Pure.
 
 For what a build must give and what two builds must share; `sizes` reads symbols and is for people.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from typing import Final
+
+from pipeline.canonical import sha256
 
 # System V ABI, "Object Files": e_ident, then type, machine, version, entry, phoff, shoff, flags and six halfwords.
 _IDENT: Final = b"\x7fELF\x02\x01\x01"
@@ -50,8 +52,8 @@ def sections(data: bytes) -> tuple[Section, ...]:
 
 
 def payload(data: bytes) -> list[list[str | int]]:
-    """What runs: [name, size, bytes in hex] of the allocated sections but notes, which hold build ids and names."""
-    return [[s.name, s.size, s.data.hex()] for s in sections(data) if s.allocated and s.kind != NOTE]
+    """What runs: [name, size, digest] of the allocated sections but notes, which hold build ids and names."""
+    return [[s.name, s.size, sha256(s.data)] for s in sections(data) if s.allocated and s.kind != NOTE]
 
 
 def place(data: bytes, offset: int) -> str:

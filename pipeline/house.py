@@ -15,8 +15,9 @@ from pipeline.baselines import Baselines
 from pipeline.claims import without_folders
 from pipeline.errors import UsageError
 from pipeline.ledger import LOCK_FOLDER, Ledger
+from pipeline.records import Record
 from pipeline.source import Repository
-from pipeline.subject import Subject
+from pipeline.subject import Subject, shown
 
 WORKSPACE: Final = LOCK_FOLDER
 Say = Callable[[str], None]  # takes one line of what a walk does
@@ -28,22 +29,46 @@ class House:
 
     folder: Path
     root: Path
+    at: str | None = None  # the commit whose landing.toml counts; None: the working tree's
 
     @functools.cached_property
     def subject(self) -> Subject:
-        return manifest.load(self.folder)
+        """What landing.toml says. Raises ManifestError, and UsageError for a commit that has none."""
+        if self.at is None:
+            return manifest.load(self.folder)
+        data = self.repository.committed(self.folder / manifest.MANIFEST, self.at)
+        if data is None:
+            raise UsageError(self.at, f"has no {self.folder.name}/{manifest.MANIFEST}", "name a commit that has")
+        return manifest.parse(data, folder=self.folder.name)
 
     @functools.cached_property
     def repository(self) -> Repository:
+        """The git repository around the subject. Raises UsageError if there is none."""
         return Repository(self.folder)
 
     @property
     def ledger(self) -> Ledger:
+        """The records below the root."""
         return Ledger(self.root / "ledger")
 
     @property
     def baselines(self) -> Baselines:
+        """The artifacts below the root."""
         return Baselines(self.root / "baselines")
+
+    def book(self) -> tuple[Record, ...]:
+        """Every record, verified, and all that HEAD holds is there: a chain cannot see its own end cut off or forged.
+
+        Raises LedgerError, HistoryError.
+        """
+        made = self.ledger.read()
+        self.require_kept()
+        return made
+
+    def require_kept(self) -> None:
+        """Raises HistoryError unless every record and archived object that HEAD holds is there as it was."""
+        if self.root.is_relative_to(self.repository.top):
+            self.repository.require_kept([self.ledger.folder, self.baselines.objects_folder])
 
     def workspace(self, name: str) -> Path:
         """A folder for one walk, beside the ledger and outside every tree that is landed. Git does not see it."""
@@ -56,13 +81,22 @@ class House:
 
 def find(subject: str, root: str | None) -> House:
     """The house of a command line. Raises UsageError if a folder is not there."""
-    folder = Path(subject).absolute()
-    if not folder.is_dir():
-        raise UsageError(subject, "there is no such folder", "give the subject's folder with --subject")
-    top = Path(root).absolute() if root else Repository(folder).top
-    if not top.is_dir():
-        raise UsageError(str(root), "there is no such folder", "give the folder that holds ledger/ and baselines/")
-    return House(folder=folder, root=top)
+    folder = _folder(subject, "give the subject's folder with --subject")
+    if root is None:
+        return House(folder=folder, root=Repository(folder).top)
+    return House(folder=folder, root=_folder(root, "give the folder that holds ledger/ and baselines/").resolve())
+
+
+def _folder(name: str, todo: str) -> Path:
+    """A folder that is there, by a name that is one. Raises UsageError."""
+    folder = Path(name).absolute()
+    try:
+        found = bool(name) and folder.is_dir()
+    except OSError:  # a name that no file can have
+        found = False
+    if not found:
+        raise UsageError(shown(name), "there is no such folder", todo)
+    return folder
 
 
 @functools.cache

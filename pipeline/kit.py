@@ -1,4 +1,4 @@
-"""A plan, the evidence that answers it, and the folder that carries plans to a machine that can prove them.
+"""The folder that carries plans to a machine that can prove them, and the file that carries evidence back.
 
 A kit is `kit.json`, which names its plans in order, and `objects.tar.xz`, which holds every plan, source file,
 artifact and input once, each named by its digest. The same plans and objects give the same kit, byte for byte.
@@ -15,157 +15,25 @@ from pathlib import Path
 from typing import Final
 
 from pipeline import canonical, durable
-from pipeline.claims import Baseline, Input
 from pipeline.errors import EvidenceError, IntegrityError, UsageError
-from pipeline.outputs import Bound, Difference, File
-from pipeline.subject import Bench, Check, Figure
+from pipeline.proof import Evidence, Plan
 
+HEAD: Final = "kit.json"
+OBJECTS: Final = "objects.tar.xz"
 KIT_BYTES_MAX: Final = 24 * 2**20
+HEAD_BYTES_MAX: Final = 64 * 1024
 OBJECT_BYTES_MAX: Final = 256 * 2**20
 OBJECTS_MAX: Final = 20_000
-ROLES: Final = ("baseline", "candidate", "control")
-CANDIDATE: Final = "candidate"  # the tree, and the artifact, under test
+MEMORY_MAX: Final = 128 * 2**20  # of the unpacker; preset 6 needs 9 MiB
+FORMAT: Final = 1  # of kit.json and of an evidence file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
-    """Files of a copy of the subject: path, digest, mode. Rows of `over` come first, then these."""
+class Head:
+    """kit.json: the digests of the plans, in order."""
 
-    files: tuple[tuple[str, str, int], ...]
-    over: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedMutant:
-    """A planted fault as it was built: its artifact is in `Plan.artifacts` under its name, unless `set_up` says why not."""
-
-    name: str
-    neutral: bool
-    caught_by: tuple[str, ...]
-    set_up: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One run of a check: which artifact stands for the candidate, in which tree, in which form."""
-
-    id: str
-    check: str
-    of: str  # "candidate", or the mutant's name
-    tree: str
-    teeth: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Everything that is decided before the first measurement. The verdict is a function of this and the evidence."""
-
-    sequence: int  # of the attempt
-    subject: str
-    folder: str
-    target: str
-    needs: str | None
-    block: str
-    revision: int
-    artifact: str  # file name
-    baseline: Baseline | None
-    identity: bool
-    trees: Mapping[str, Tree]
-    artifacts: Mapping[str, str]  # candidate, baseline, a mutant's name, archive:BLOCK -> digest
-    inputs: Mapping[str, tuple[str, str, str]]  # name -> file name, digest, origin
-    checks: tuple[Check, ...]
-    mutants: tuple[PlannedMutant, ...]
-    jobs: tuple[Job, ...]
-    green: Mapping[str, int]  # check -> the record that proved this very statement, so that it need not run
-    when: Mapping[str, str]  # check -> digest of the files and tools that it depends on, for checks that say so
-    dropped: tuple[str, ...]  # checks that the baseline's record holds and this plan lacks
-    benches: tuple[Bench, ...]
-    figures: tuple[Figure, ...]
-    seed: int
-    alpha_ppm: int
-    margin_ppm: int
-    gate: str
-    rules: int
-    pipeline: str
-
-    def to_bytes(self) -> bytes:
-        return canonical.dumps(canonical.plain(self))
-
-    def check(self, name: str) -> Check:
-        return next(check for check in self.checks if check.id == name)
-
-    def tree(self, name: str) -> dict[str, tuple[str, int]]:
-        """Path to digest and mode, with the rows of the tree below."""
-        tree = self.trees[name]
-        below = self.tree(tree.over) if tree.over else {}
-        return below | {path: (digest, mode) for path, digest, mode in tree.files}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideSeen:
-    """What one command of a check did and left."""
-
-    argv: tuple[str, ...]
-    code: int
-    timed_out: bool
-    seconds_ms: int
-    tail: str
-    matches: int = 0  # lines that hold the pattern which a `clean` check forbids
-    files: tuple[File, ...] = ()
-    inputs: tuple[Input, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSeen:
-    """All that was seen of one job."""
-
-    id: str
-    sides: tuple[SideSeen, ...]
-    differences: tuple[Difference, ...] = ()
-    bounds: tuple[Bound, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One fresh process of a bench: pytest-benchmark's median of each case. `order` is its turn within the pair."""
-
-    bench: str
-    pair: int
-    role: str
-    order: int
-    medians_ps: Mapping[str, int]
-    rounds: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FigureSeen:
-    """Samples of one number that is recorded and never judged."""
-
-    name: str
-    unit: str
-    values: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FiguresSeen:
-    """What one figure command left in figures.json."""
-
-    rows: tuple[FigureSeen, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """All that one plan's proof saw. `plan` is the digest of the plan that it answers."""
-
-    plan: str
-    machine: Mapping[str, str]
-    time: Mapping[str, str]
-    jobs: tuple[JobSeen, ...]
-    samples: tuple[Sample, ...] = ()
-    figures: tuple[FigureSeen, ...] = ()
-
-    def to_bytes(self) -> bytes:
-        return canonical.dumps(canonical.plain(self))
+    plans: tuple[str, ...]
+    format: int = FORMAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +41,7 @@ class EvidenceFile:
     """What `prove` writes: one Evidence for each plan of the kit, in the kit's order."""
 
     evidence: tuple[Evidence, ...]
-    format: int = 1
+    format: int = FORMAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,21 +60,29 @@ def pack(folder: Path, plans: Iterable[Plan], objects: Mapping[str, bytes]) -> N
     whole = {canonical.sha256(data): data for data in plan_bytes} | dict(objects)
     packed = squeeze(_tar(whole))
     if len(packed) > KIT_BYTES_MAX:
-        raise UsageError(folder, f"a kit of {len(packed)} bytes is larger than {KIT_BYTES_MAX}", "make the inputs smaller")
+        raise UsageError(
+            folder, f"a kit of {len(packed)} bytes is larger than {KIT_BYTES_MAX}", "make the inputs smaller"
+        )
+    head = Head(plans=tuple(canonical.sha256(data) for data in plan_bytes))
     folder.mkdir(parents=True)
-    durable.create_once(folder / "objects.tar.xz", packed)
-    durable.create_once(folder / "kit.json", canonical.dumps({"format": 1, "plans": [canonical.sha256(d) for d in plan_bytes]}))
+    durable.create_once(folder / OBJECTS, packed)
+    durable.create_once(folder / HEAD, canonical.dumps(canonical.plain(head)))
 
 
 def load(folder: Path) -> Kit:
-    """Reads a kit and hashes every object. Raises IntegrityError for anything that `pack` would not have written."""
+    """Reads a kit and hashes every object. Raises IntegrityError for one that is changed, cut or incomplete."""
     try:
-        head = canonical.loads(durable.read(folder / "kit.json"))
-        objects = _untar(unsqueeze(durable.read(folder / "objects.tar.xz", limit=KIT_BYTES_MAX)))
-        plans = tuple(read_plan(objects[digest]) for digest in head["plans"])
+        head = canonical.typed(Head, canonical.loads(durable.read(folder / HEAD, HEAD_BYTES_MAX)), HEAD)
+        if head.format != FORMAT or not head.plans:
+            raise ValueError(f"{HEAD} has format {head.format} and {len(head.plans)} plans")
+        objects = _untar(unsqueeze(durable.read(folder / OBJECTS, KIT_BYTES_MAX)))
+        plans = tuple(read_plan(objects[digest]) for digest in head.plans)
+        lost = {digest for plan in plans for digest in plan.objects()} - set(objects)
+        if lost:
+            raise ValueError(f"object {min(lost)}, which a plan names, is missing")
     except FileNotFoundError as error:
         raise UsageError(folder, f"{error.filename} is missing", "name a folder that `land --kit` wrote") from None
-    except (ValueError, KeyError, TypeError, tarfile.TarError, lzma.LZMAError) as error:
+    except (ValueError, KeyError, tarfile.TarError, lzma.LZMAError) as error:
         raise IntegrityError(folder, f"not a kit: {error}", "carry the kit again") from None
     return Kit(plans=plans, objects=objects)
 
@@ -227,7 +103,7 @@ def read_evidence(path: Path, data: bytes) -> tuple[Evidence, ...]:
         whole = canonical.typed(EvidenceFile, canonical.loads(data), "evidence")
     except ValueError as error:
         raise EvidenceError(path, f"not evidence: {error}", "carry the file again, or prove the kit again") from None
-    if whole.format != 1:
+    if whole.format != FORMAT:
         raise EvidenceError(path, f"evidence of format {whole.format}", "use the pipeline that made the kit")
     return whole.evidence
 
@@ -239,10 +115,10 @@ def squeeze(data: bytes) -> bytes:
 
 def unsqueeze(data: bytes) -> bytes:
     """The bytes that `squeeze` was given. Raises ValueError or LZMAError; never makes more than `OBJECT_BYTES_MAX`."""
-    reader = lzma.LZMADecompressor()
+    reader = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=MEMORY_MAX)
     made = reader.decompress(data, max_length=OBJECT_BYTES_MAX)
-    if not reader.eof:
-        raise ValueError("compressed bytes are cut short or too large")
+    if not reader.eof or reader.unused_data:
+        raise ValueError("compressed bytes are cut short, too large, or have a tail")
     return made
 
 

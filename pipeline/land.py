@@ -6,21 +6,23 @@ attempt, `.landing/NNNNNN/`, holds its kit and what its proof has seen so far.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pipeline import durable, kit, ledger, protocol, prove, registrar, report, stage
+from pipeline import durable, kit, ledger, machine, protocol, prove, registrar, report, stage
 from pipeline.errors import BaselineMismatch, EvidenceError, UsageError, Waiting
 from pipeline.house import House, Say
-from pipeline.kit import Evidence, Kit, Plan
-from pipeline.protocol import Decision
-from pipeline.records import Attempt, Promote, Record
+from pipeline.kit import Kit
+from pipeline.proof import Evidence, Plan
+from pipeline.records import Attempt, Promote, Record, Result
 from pipeline.source import Source
 from pipeline.stage import Ask, Staged
 from pipeline.subject import Target
+from pipeline.verdict import Decision
 
 CODES: Final = {"landed": 0, "refused": 1, "inconclusive": 5}
 USAGE: Final = 2
@@ -39,13 +41,20 @@ class Ended:
 def land(house: House, ask: Ask, say: Say) -> Ended:
     """Lands one block, or proves that nothing is to land. Raises LandingError for everything but a verdict."""
     with ledger.lock(house.root, f"land {ask.block or 'the next block'}"):
+        house = dataclasses.replace(house, at=ask.at)
         target = house.subject.target(ask.target)
-        book = finish(house, target, say)
+        for known, name in ((house.subject.block, ask.block), (house.subject.check, ask.check)):
+            if name is not None:
+                known(name)
+        book, finished = finish(house, target, ask, say)
         copy = snapshot(house, target, book, say)
+        ended = _ended_before(house, target, book, finished, ask)
+        if ended is not None:
+            return ended
         attempt = protocol.open_attempt(book, target.name)
         if ask.evidence is not None or ask.resume is not None:
             return conclude(house, target, book, _asked(attempt, ask, target), ask, say)
-        taken = house.repository.collect(house.folder, house.subject, at=ask.at)
+        taken = house.repository.collect(house.folder, house.subject, at=ask.at, target=target)
         if attempt is not None and not taken.dirty and not _local(ask):
             if _goes_on(house, attempt, taken, ask):
                 return conclude(house, target, book, attempt, ask, say)
@@ -55,31 +64,33 @@ def land(house: House, ask: Ask, say: Say) -> Ended:
         staged = stage.stage(house, target, book, ask, taken, copy, say)
         if staged.proof or _local(ask) or taken.dirty:
             return rehearse(house, staged, say)
-        registrar.require_committed(house)
+        registrar.require_committed(house, book)
         attempt = registrar.begin(house, staged, book, say)
         return conclude(house, target, house.ledger.read(), attempt, ask, say)
 
 
-def finish(house: House, target: Target, say: Say) -> Sequence[Record]:
-    """The ledger, verified, with what a crash left between result, promote and views completed."""
-    book: Sequence[Record] = house.ledger.read()
+def finish(house: House, target: Target, ask: Ask, say: Say) -> tuple[Sequence[Record], Result | None]:
+    """The ledger, verified, with what a crash left between result, promote and views completed; its result, if any.
+
+    Raises UsageError where nothing may be written.
+    """
+    book = house.book()
     landed = protocol.unpromoted(book, target.name)
+    newest = protocol.standing(book, target.name)
+    if landed is None and (newest is None or not _unfinished_view(house, book, newest)):
+        return book, None
+    if _local(ask):
+        raise UsageError(
+            "the last landing", "was cut off before its artifact became current", "run `land` to complete it"
+        )
     if landed is not None:
         say(f"finish    result {landed.sequence} landed and was not promoted: promoting it")
         registrar.promote(house, landed, say)
-        return house.ledger.read()
-    promotes = [r for r in book if isinstance(r, Promote) and r.target == target.name]
-    if promotes:
-        newest, before = promotes[-1], promotes[-2] if len(promotes) > 1 else None
-        if _unfinished_view(house, target, newest, before):
-            say(f"finish    promote {newest.sequence} had not reached the view: completing it")
-            house.baselines.restore(
-                target.name,
-                artifact_name=newest.artifact.name,
-                current=newest.artifact.sha256,
-                previous=before.artifact.sha256 if before else None,
-            )
-    return book
+        return house.ledger.read(), landed
+    assert newest is not None
+    say(f"finish    promote {newest.sequence} had not reached the view: completing it")
+    registrar.show(house, book, target.name)
+    return book, protocol.result_of(book, newest)
 
 
 def snapshot(house: House, target: Target, book: Sequence[Record], say: Say) -> Path | None:
@@ -105,18 +116,20 @@ def snapshot(house: House, target: Target, book: Sequence[Record], say: Say) -> 
 def conclude(house: House, target: Target, book: Sequence[Record], attempt: Attempt, ask: Ask, say: Say) -> Ended:
     """Proves an attempt, or takes the evidence that was carried here; judges, archives, records, promotes."""
     here = protocol.standing(book, target.name)
-    if attempt.baseline != stage.baseline_row(here):
+    if attempt.baseline != protocol.baseline_row(here):
         registrar.void(house, attempt, "the target moved on before there was a verdict", say)
-        raise UsageError(f"attempt {attempt.sequence}", "its baseline is no longer the current one; it is void now", "land again")
+        raise UsageError(
+            f"attempt {attempt.sequence}", "its baseline is no longer the current one; it is void now", "land again"
+        )
     room = house.workspace(f"{attempt.sequence:06d}")
-    if not (room / "kit" / "kit.json").exists():
+    if not registrar.is_whole(room):
         registrar.void(house, attempt, "its workspace is gone, and its samples with it", say)
         raise Waiting(f"attempt {attempt.sequence}", "its workspace is gone; it is void now, and counts", "land again")
     opened = kit.load(room / "kit")
     plan = _own_plan(opened, attempt)
     evidence = _evidence(room, plan, target, ask, say)
     decision = registrar.judged(plan, evidence)
-    measured = registrar.measured(registrar.spread(plan, opened.objects, room / "sizes"), plan)
+    measured = registrar.measured(plan, opened.objects, room / "sizes")
     result = registrar.record(house, attempt, opened, plan, evidence, decision, measured)
     say(report.decision(decision, sizes=measured))
     last = report.verdict(decision.verdict, block=plan.block, target=plan.target, rest=f"record {result.sequence}")
@@ -140,12 +153,32 @@ def rehearse(house: House, staged: Staged, say: Say) -> Ended:
     return Ended(code=code, last=last, decision=decision)
 
 
+def _ended_before(
+    house: House, target: Target, book: Sequence[Record], finished: Result | None, ask: Ask
+) -> Ended | None:
+    """How the walk that this command is about ended, where a crash came between its result and its last line."""
+    result = finished
+    if ask.resume is not None:
+        result = protocol.result_about(book, ask.resume)
+    if result is None or result.target != target.name or ask.block not in (None, result.block):
+        return None
+    if ask.revert is not None and (ask.revert, result.artifact) not in [(r.sequence, r.artifact) for r in book]:
+        return None
+    shutil.rmtree(house.workspace(f"{result.attempt:06d}"), ignore_errors=True)
+    last = report.verdict(result.verdict, block=result.block, target=result.target, rest=f"record {result.sequence}")
+    return Ended(code=CODES[result.verdict], last=last, record=result)
+
+
 def _asked(attempt: Attempt | None, ask: Ask, target: Target) -> Attempt:
     """The open attempt that --resume or --evidence is about. Raises UsageError."""
     if attempt is None:
         raise UsageError(target.name, "has no open attempt", "run `land` without --resume and --evidence")
     if ask.resume not in (None, attempt.sequence):
-        raise UsageError(f"--resume {ask.resume}", f"the open attempt of {target.name} is {attempt.sequence}", f"--resume {attempt.sequence}")
+        raise UsageError(
+            f"--resume {ask.resume}",
+            f"the open attempt of {target.name} is {attempt.sequence}",
+            f"--resume {attempt.sequence}",
+        )
     return attempt
 
 
@@ -165,38 +198,48 @@ def _own_plan(opened: Kit, attempt: Attempt) -> Plan:
     for plan in opened.plans:
         if registrar.plan_digest(plan) == attempt.plan.sha256:
             return plan
-    raise EvidenceError(f"attempt {attempt.sequence}", "its workspace holds another plan", "remove .landing/ and land again")
+    raise EvidenceError(
+        f"attempt {attempt.sequence}", "its workspace holds another plan", "remove .landing/ and land again"
+    )
 
 
 def _evidence(room: Path, plan: Plan, target: Target, ask: Ask, say: Say) -> Evidence:
     """What a proof of the plan saw: carried here, left by an earlier run, or seen now."""
-    own = registrar.evidence_key(plan)
+    path = registrar.evidence_of(room)
     if ask.evidence is not None:
         try:
             data = durable.read(ask.evidence)
         except (FileNotFoundError, ValueError) as error:
-            raise UsageError(ask.evidence, str(error) or "is missing", "name the file that `prove` wrote") from None
-        found = next((e for e in kit.read_evidence(ask.evidence, data) if e.plan == own), None)
-        if found is None:
-            raise EvidenceError(ask.evidence, f"answers another plan than attempt {plan.sequence}'s", "prove this attempt's kit")
-        return found
-    if target.needs is not None and target.needs not in prove.machine():
+            what = "is missing" if isinstance(error, FileNotFoundError) else str(error)
+            raise UsageError(ask.evidence, what, "name the file that `prove` wrote") from None
+        return _answer(ask.evidence, data, plan)
+    if target.needs is not None and target.needs not in machine.describe():
         if ask.kit is not None:
             shutil.copytree(room / "kit", ask.kit)
         where = ask.kit or room / "kit"
         todo = f"there: python -m pipeline prove {where.name} --out evidence.json; here: land --target {target.name} --evidence evidence.json"
         raise Waiting(f"attempt {plan.sequence}", f"{target.name} needs a {target.needs}, which is not here", todo)
-    path = room / "evidence.json"
     if path.exists():
-        return next(e for e in kit.read_evidence(path, durable.read(path)) if e.plan == own)
+        return _answer(path, durable.read(path), plan)
     say("prove     checks, counterproofs, timings")
-    return next(e for e in prove.prove(room / "kit", path) if e.plan == own)
+    prove.prove(room / "kit", path)
+    return _answer(path, durable.read(path), plan)
 
 
-def _unfinished_view(house: House, target: Target, newest: Promote, before: Promote | None) -> bool:
+def _answer(path: Path, data: bytes, plan: Plan) -> Evidence:
+    """The evidence in a file that answers this plan. Raises EvidenceError."""
+    own = registrar.evidence_key(plan)
+    found = next((e for e in kit.read_evidence(path, data) if e.plan == own), None)
+    if found is None:
+        raise EvidenceError(path, f"answers another plan than attempt {plan.sequence}'s", "prove this attempt's kit")
+    return found
+
+
+def _unfinished_view(house: House, book: Sequence[Record], newest: Promote) -> bool:
     """True if a crash left the view at the promote before the newest, and the newest is not committed yet."""
     if house.repository.committed(house.ledger.path(newest.sequence)) is not None:
         return False
-    found = house.baselines.look(target.name)
+    before = protocol.standing(book[: newest.sequence - 1], newest.target)
+    found = house.baselines.look(newest.target)
     shown, older = found and found[1], before and before.artifact.sha256
     return shown == older != newest.artifact.sha256

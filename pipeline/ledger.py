@@ -157,6 +157,6 @@ def _follow(path: Path, sequence: int, previous: str) -> tuple[records.Record, s
     if record.sequence != sequence:
         raise LedgerError(path, f"says that it is number {record.sequence}", _RESTORE)
     if record.previous != previous:
-        before = f"record {sequence - 1}" if sequence > 1 else "nothing, as the first record must"
-        raise LedgerError(path, f"does not follow {before}", _RESTORE)
+        what = f"does not follow record {sequence - 1}" if sequence > 1 else "is the first record and follows another"
+        raise LedgerError(path, what, _RESTORE)
     return record, canonical.sha256(data)

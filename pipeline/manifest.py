@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -131,6 +132,7 @@ def load(folder: Path) -> Subject:
         raise place.wrong(str(error), "put the manifest itself there") from None
 
 
+@functools.lru_cache(maxsize=16)  # an audit reads the same manifest for many records
 def parse(data: bytes, *, folder: str) -> Subject:
     """The subject that the bytes of a landing.toml describe. Raises ManifestError."""
     top = Place(f"{folder}/{MANIFEST}")
@@ -142,6 +144,8 @@ def parse(data: bytes, *, folder: str) -> Subject:
         raise top.wrong(f"is not TOML ({error})", "correct that place") from None
     fields.known(top, tables, _TABLES)
     head = fields.row(top.at("subject"), tables.get("subject"), _SUBJECT)
+    if not matches(MANIFEST, head["tools"]):
+        head["tools"] += (MANIFEST,)  # what says how something is judged is a tool, declared or not
     names = {noun: tuple(fields.table(top.at(noun), tables.get(noun, {}))) for noun in _TABLES[1:]}
     for noun in ("target", "block"):
         if not names[noun]:

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from pipeline import canonical, durable, layout
 from pipeline.errors import ManifestError
 from pipeline.layout import Entry, Layout
+from pipeline.proof import Bound, Difference, File
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,24 +34,6 @@ PPB_MAX: Final = 10**15  # a worst error is never recorded as more
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """One dump: path relative to its folder, digest, size."""
-
-    name: str
-    sha256: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Something that is not as promised: missing, extra, bytes, empty, nan or layout; and where, in words."""
-
-    kind: str
-    file: str
-    place: str
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """The first byte in which two files differ, and the element around it in words."""
 
@@ -60,16 +43,6 @@ class Place:
 
     def __str__(self) -> str:
         return self.text
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """The worst |a - reference| of an entry over the reference's largest magnitude; billionths, rounded up; where."""
-
-    file: str
-    entry: str
-    worst_ppb: int
-    place: str
 
 
 def listing(folder: Path) -> tuple[File, ...]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline import canonical, kit, ledger, protocol, prove, sizes, source, timing, tree
+from pipeline import canonical, durable, kit, ledger, machine, protocol, prove, sizes, source, timing, tree
 from pipeline.claims import Artifact, Digest, Sizes
 from pipeline.errors import BaselineMismatch, EvidenceError, UsageError
 from pipeline.house import House, Say, command_line, environment
-from pipeline.kit import CANDIDATE, Evidence, Kit, Plan
-from pipeline.protocol import Decision
+from pipeline.kit import Kit
+from pipeline.proof import CANDIDATE, Evidence, Plan
 from pipeline.records import Attempt, Promote, Record, Result, Void
 from pipeline.stage import Staged
 from pipeline.subject import Subject, Target
 from pipeline.tree import SourceFile
+from pipeline.verdict import Decision
 
 
 def plan_digest(plan: Plan) -> str:
@@ -29,11 +30,27 @@ def evidence_key(plan: Plan) -> str:
     return canonical.sha256(plan.to_bytes())
 
 
-def require_committed(house: House) -> None:
-    """Raises UsageError unless every record and archived object so far is committed: one landing at a time."""
-    missing = house.repository.uncommitted([house.ledger.folder, house.baselines.folder])
-    if missing:
-        raise UsageError(missing[0], "of an earlier landing is not committed", "git add ledger baselines, and commit")
+def evidence_of(room: Path) -> Path:
+    """Where the evidence of an attempt is, or will be, in its workspace."""
+    return room / "evidence.json"
+
+
+def is_whole(room: Path) -> bool:
+    """True if a workspace holds an attempt's kit, and its evidence or the place of what its proof has seen so far."""
+    seen = evidence_of(room).exists() or prove.work_of(evidence_of(room)).is_dir()
+    return seen and all((room / "kit" / name).exists() for name in (kit.HEAD, kit.OBJECTS))
+
+
+def require_committed(house: House, book: Sequence[Record]) -> None:
+    """Raises UsageError unless every record, view and object so far is committed: one landing at a time.
+
+    Asks nothing for what a crash left: a writer's temporary file, an object that no record names.
+    """
+    named = {digest for record in book for digest in named_objects(record)}
+    for path in map(Path, house.repository.uncommitted([house.ledger.folder, house.baselines.folder])):
+        left = path.parent.name == house.baselines.objects_folder.name and path.name not in named
+        if not left and not any(part.startswith(durable.TEMPORARY) for part in path.parts):
+            raise UsageError(path, "of an earlier landing is not committed", "git add ledger baselines, and commit")
 
 
 def begin(house: House, staged: Staged, book: Sequence[Record], say: Say) -> Attempt:
@@ -42,6 +59,7 @@ def begin(house: House, staged: Staged, book: Sequence[Record], say: Say) -> Att
     room = house.workspace(f"{plan.sequence:06d}")
     shutil.rmtree(room, ignore_errors=True)
     kit.pack(room / "kit", [plan], staged.objects)
+    prove.work_of(evidence_of(room)).mkdir()
     house.baselines.archive(kit.squeeze(plan.to_bytes()))
     made = Attempt(
         sequence=plan.sequence,
@@ -58,13 +76,15 @@ def begin(house: House, staged: Staged, book: Sequence[Record], say: Say) -> Att
         limits=staged.block.limits,
         rules=plan.rules,
         pipeline=Digest(sha256=plan.pipeline),
-        machine=prove.machine(),
+        machine=machine.describe(),
         environment=environment(),
         argv=command_line(),
-        time={"attemptedOn": prove.now()},
+        time={"attemptedOn": machine.now()},
     )
     house.ledger.append(made)
-    say(f"attempt   record {made.sequence}: {len(plan.jobs)} runs, {sum(b.pairs for b in plan.benches)} pairs, seed {plan.seed}")
+    say(
+        f"attempt   record {made.sequence}: {len(plan.jobs)} runs, {sum(b.pairs for b in plan.benches)} pairs, seed {plan.seed}"
+    )
     return made
 
 
@@ -72,10 +92,13 @@ def record(
     house: House, attempt: Attempt, opened: Kit, plan: Plan, evidence: Evidence, decision: Decision, measured: Sizes
 ) -> Result:
     """The result is on record; what it names was archived first. A refused candidate is recorded by digest alone."""
-    files = tuple(SourceFile(path, digest, mode, opened.objects[digest]) for path, (digest, mode) in plan.tree(CANDIDATE).items())
-    archived = tree.tar(tree.Tree(plan.folder, files))
+    files = tuple(
+        SourceFile(path, digest, mode, opened.objects[digest]) for path, (digest, mode) in plan.tree(CANDIDATE).items()
+    )
+    kept = tree.Tree(plan.folder, files)
+    archived, large = tree.tar(kept), tree.large(kept)
     evidence_bytes = kit.squeeze(evidence.to_bytes())
-    keep = [evidence_bytes, archived]
+    keep = [evidence_bytes, archived, *(file.data for file in large)]
     if decision.timing:
         keep.append(timing.samples_bytes(evidence.samples))
     if decision.verdict == "landed":
@@ -92,7 +115,11 @@ def record(
         verdict=decision.verdict,
         reasons=decision.reasons,
         baseline=attempt.baseline,
-        source=dataclasses.replace(attempt.source, archive=Digest(sha256=canonical.sha256(archived))),
+        source=dataclasses.replace(
+            attempt.source,
+            archive=Digest(sha256=canonical.sha256(archived)),
+            large=tuple(Digest(sha256=file.sha256) for file in large),
+        ),
         build=attempt.build,
         plan=attempt.plan,
         evidence=Digest(sha256=canonical.sha256(evidence_bytes)),
@@ -123,7 +150,7 @@ def promote(house: House, result: Result, say: Say) -> None:
         title=result.title,
         result=result.sequence,
         argv=command_line(),
-        time={"promotedOn": prove.now()},
+        time={"promotedOn": machine.now()},
     )
     sequence = house.ledger.append(made).sequence
     house.baselines.promote(result.target, artifact_name=result.artifact.name, digest=result.artifact.sha256)
@@ -131,7 +158,7 @@ def promote(house: House, result: Result, say: Say) -> None:
 
 
 def void(house: House, attempt: Record, why: str, say: Say) -> Void:
-    """Closes an attempt that will get no result. It stays on record and counts as an attempt."""
+    """Closes an attempt that will get no result. It stays on record and counts; its workspace is given up."""
     made = Void(
         artifact=attempt.artifact,
         target=attempt.target,
@@ -141,9 +168,10 @@ def void(house: House, attempt: Record, why: str, say: Say) -> Void:
         who=house.repository.author(),
         why=why,
         argv=command_line(),
-        time={"voidedOn": prove.now()},
+        time={"voidedOn": machine.now()},
     )
     appended = house.ledger.append(made)
+    shutil.rmtree(house.workspace(f"{attempt.sequence:06d}"), ignore_errors=True)
     say(f"void      record {appended.sequence}: {attempt.sequence} is void: {why}")
     assert isinstance(appended, Void)
     return appended
@@ -163,16 +191,26 @@ def require_views(house: House, book: Sequence[Record]) -> None:
                 raise BaselineMismatch(path, f"is {is_now}, promoted was {was if wanted else 'nothing'}", todo)
 
 
+def show(house: House, book: Sequence[Record], target: str) -> Artifact:
+    """Both views of a target are made again from its promotes, of which there is one; returns the current artifact."""
+    newest, *older = [r.artifact for r in reversed(book) if isinstance(r, Promote) and r.target == target][:2]
+    house.baselines.restore(
+        target,
+        artifact_name=newest.name,
+        current=newest.sha256,
+        previous=older[0].sha256 if older else None,
+        previous_name=older[0].name if older else None,
+    )
+    return newest
+
+
 def restore(house: House, say: Say) -> str:
     """Both views of every target are made again from the archive; returns the last line. Raises ArchiveError, Busy."""
     with ledger.lock(house.root, "restore"):
-        book = house.ledger.read()
-        for target in sorted({record.target for record in book}):
-            promotes = [r for r in book if isinstance(r, Promote) and r.target == target]
-            if promotes:
-                newest, before = promotes[-1].artifact, promotes[-2].artifact.sha256 if len(promotes) > 1 else None
-                house.baselines.restore(target, artifact_name=newest.name, current=newest.sha256, previous=before)
-                say(f"restore   {target}: {newest.name} {newest.sha256}")
+        book = house.book()
+        for target in sorted({record.target for record in book if isinstance(record, Promote)}):
+            newest = show(house, book, target)
+            say(f"restore   {target}: {newest.name} {newest.sha256}")
         require_views(house, book)
         return "SOUND: the views are what the newest promotes name"
 
@@ -180,12 +218,16 @@ def restore(house: House, say: Say) -> str:
 def void_by_hand(house: House, sequence: int, why: str, say: Say) -> str:
     """An attempt is closed, or a record corrected, by a void that names it. Raises UsageError."""
     with ledger.lock(house.root, "void"):
-        book = house.ledger.read()
+        book = house.book()
         if not 0 < sequence <= len(book) or isinstance(book[sequence - 1], Void):
-            raise UsageError(f"void {sequence}", f"there is no such attempt, result or promote among {len(book)}", "see `log`")
+            raise UsageError(
+                f"void {sequence}", f"there is no such attempt, result or promote among {len(book)}", "see `log`"
+            )
         closed = next((r for r in book if getattr(r, "attempt", getattr(r, "voids", None)) == sequence), None)
         if closed is not None:
-            raise UsageError(f"void {sequence}", f"record {closed.sequence} has closed it", "void that one, if it is wrong")
+            raise UsageError(
+                f"void {sequence}", f"record {closed.sequence} has closed it", "void that one, if it is wrong"
+            )
         made = void(house, book[sequence - 1], why, say)
         return f"VOID: record {sequence}, by record {made.sequence}"
 
@@ -198,34 +240,26 @@ def named_objects(record: Record) -> set[str]:
         return {record.plan.sha256}
     if isinstance(record, Result):
         archive = record.source.archive
-        return {record.plan.sha256, record.evidence.sha256, *(t.samples.sha256 for t in record.timing), *([archive.sha256] if archive else [])}
+        return {
+            record.plan.sha256,
+            record.evidence.sha256,
+            *(t.samples.sha256 for t in record.timing),
+            *([archive.sha256] if archive else []),
+            *(file.sha256 for file in record.source.large),
+        }
     return set()
 
 
-def spread(plan: Plan, objects: Mapping[str, bytes], room: Path) -> Callable[[str], Path]:
-    """The plan's baseline and candidate as files; returns where each digest lies."""
+def measured(plan: Plan, objects: Mapping[str, bytes], room: Path) -> Sizes:
+    """[before, after] of artifact, sections, kernels and host files of a plan's baseline and candidate."""
     room.mkdir(parents=True, exist_ok=True)
+    made = {}
     for role in ("baseline", CANDIDATE):
         if role in plan.artifacts:
-            (room / plan.artifacts[role]).write_bytes(objects[plan.artifacts[role]])
-    return lambda digest: room / digest
-
-
-def measured(where: Callable[[str], Path], plan: Plan) -> Sizes:
-    """[before, after] of artifact, sections, kernels and host files of a plan's baseline and candidate."""
-    after = sizes.measure(where(plan.artifacts[CANDIDATE]))
-    before = sizes.measure(where(plan.artifacts["baseline"])) if "baseline" in plan.artifacts else None
-
-    def changes(name: str) -> dict[str, tuple[int | None, int | None]]:
-        was, now = dict(getattr(before, name)) if before else {}, dict(getattr(after, name))
-        return {row: (was.get(row), now.get(row)) for row in sorted({*was, *now})}
-
-    return Sizes(
-        artifact=(before.artifact if before else None, after.artifact),
-        sections=changes("sections"),
-        kernels=changes("kernels"),
-        host=changes("host"),
-    )
+            path = room / plan.artifacts[role]
+            path.write_bytes(objects[plan.artifacts[role]])
+            made[role] = sizes.measure(path)
+    return sizes.changes(made.get("baseline"), made[CANDIDATE])
 
 
 def rehearsed(house: House, plan: Plan, objects: Mapping[str, bytes]) -> tuple[Decision, Sizes]:
@@ -235,7 +269,7 @@ def rehearsed(house: House, plan: Plan, objects: Mapping[str, bytes]) -> tuple[D
     try:
         kit.pack(room / "kit", [plan], objects)
         (evidence,) = prove.prove(room / "kit", room / "evidence.json")
-        return judged(plan, evidence), measured(spread(plan, objects, room / "sizes"), plan)
+        return judged(plan, evidence), measured(plan, objects, room / "sizes")
     finally:
         shutil.rmtree(room, ignore_errors=True)
 
@@ -250,6 +284,8 @@ def judged(plan: Plan, evidence: Evidence) -> Decision:
 
 def source_digests(subject: Subject, target: Target, kept: tree.Tree) -> tuple[str, str]:
     """Digests of the sources and of the tools of a tree, by its own manifest."""
-    made = (source.digest(kept.files, globs, where=subject.where) for globs in (subject.sources_of(target), subject.tools))
+    made = (
+        source.digest(kept.files, globs, where=subject.where) for globs in (subject.sources_of(target), subject.tools)
+    )
     sources, tools = made
     return sources, tools

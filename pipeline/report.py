@@ -7,8 +7,8 @@ from typing import Final
 
 from pipeline import records, timing
 from pipeline.claims import Check, Sizes
-from pipeline.protocol import Decision
 from pipeline.records import Attempt, Promote, Record, Result, Void
+from pipeline.verdict import Decision
 
 SHORT: Final = 12  # hex digits of a digest in a table
 VERDICT_WORDS: Final = {"landed": "LANDED", "refused": "REFUSED", "inconclusive": "INCONCLUSIVE"}
@@ -21,7 +21,9 @@ def log(ledger: Sequence[Record], *, target: str | None = None) -> str:
         if target is None or record.target == target:
             block = record.block if not record.revision else f"{record.block} r{record.revision}"
             short = record.artifact.sha256[:SHORT]
-            rows.append((str(record.sequence), records.kind(record), record.target, block, short, _bytes(record), _says(record)))
+            rows.append(
+                (str(record.sequence), records.kind(record), record.target, block, short, _bytes(record), _says(record))
+            )
     return _columns(rows) if len(rows) > 1 else "the ledger holds no record"
 
 
@@ -106,7 +108,18 @@ def _result(record: Result, markdown: bool) -> list[str]:
     if record.timing:
         parts.append(_section("timing", "\n".join(timing.sentence(row) for row in record.timing), markdown))
     if record.figures:
-        parts.append(_section("figures, recorded and not judged", _columns([("figure", "median", "unit", "n"), *((f.name, f"{f.value:,}", f.unit, str(f.n)) for f in record.figures)]), markdown))
+        parts.append(
+            _section(
+                "figures, recorded and not judged",
+                _columns(
+                    [
+                        ("figure", "median", "unit", "n"),
+                        *((f.name, f"{f.value:,}", f.unit, str(f.n)) for f in record.figures),
+                    ]
+                ),
+                markdown,
+            )
+        )
     parts.append(_section("machine", _pairs(sorted({**record.machine, **record.environment}.items())), markdown))
     if record.limits:
         parts.append(_section("limits", "\n".join(record.limits), markdown))
@@ -154,7 +167,11 @@ def _change(name: str, before: int | None, after: int | None) -> str:
 
 
 def _section(title: str, body: str, markdown: bool) -> str:
-    return f"## {title}\n\n```\n{body}\n```" if markdown else f"{title}\n" + "\n".join(f"  {line}" for line in body.splitlines())
+    return (
+        f"## {title}\n\n```\n{body}\n```"
+        if markdown
+        else f"{title}\n" + "\n".join(f"  {line}" for line in body.splitlines())
+    )
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> str:
@@ -163,5 +180,6 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> str:
 
 def _columns(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

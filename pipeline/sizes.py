@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline import durable
+from pipeline import claims, durable
 from pipeline.errors import BuildError
 
 if TYPE_CHECKING:
@@ -59,6 +59,21 @@ def measure(artifact: Path) -> Sizes:
     if is_binary(artifact.name, data):
         return _of_elves(artifact, len(data), (), (), (("", data),))
     return Sizes(len(data))
+
+
+def changes(before: Sizes | None, after: Sizes) -> claims.Sizes:
+    """[before, after] of everything that a record lists; before is None where there was nothing."""
+
+    def rows(name: str) -> dict[str, tuple[int | None, int | None]]:
+        was, now = dict(getattr(before, name)) if before else {}, dict(getattr(after, name))
+        return {row: (was.get(row), now.get(row)) for row in sorted({*was, *now})}
+
+    return claims.Sizes(
+        artifact=(before.artifact if before else None, after.artifact),
+        sections=rows("sections"),
+        kernels=rows("kernels"),
+        host=rows("host"),
+    )
 
 
 def is_binary(name: str, data: bytes) -> bool:

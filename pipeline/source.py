@@ -13,10 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline import durable
 from pipeline.errors import HistoryError, MachineError, UsageError
 from pipeline.subject import Subject, Target, shown
-from pipeline.tree import FILE_BYTES_MAX, FILES_MAX, Source, SourceFile, blob_name, changed, digest
+from pipeline.tree import FILE_BYTES_MAX, FILES_MAX, Source, SourceFile, blob_name, changed, digest, read_plain
 
 __all__ = ["Repository", "Source", "digest"]
 
@@ -47,7 +46,9 @@ class Repository:
             GIT_OPTIONAL_LOCKS="0",
             GIT_NO_REPLACE_OBJECTS="1",
             GIT_GRAFT_FILE=os.devnull,
-            **_settings({"core.fsmonitor": "false", "core.untrackedCache": "false"}),
+            GIT_CONFIG_COUNT="1",
+            GIT_CONFIG_KEY_0="core.fsmonitor",
+            GIT_CONFIG_VALUE_0="false",
         )
         if "GIT_INDEX_FILE" in os.environ:
             index = Path(self._text("rev-parse", "--absolute-git-dir")) / "index"
@@ -59,6 +60,7 @@ class Repository:
         import git
 
         made = git.Git(str(folder))
+        made.update_environment(GIT_DIR=str(folder / ".git"), GIT_WORK_TREE=str(folder))
         made.init("--quiet", ".")
         for name, value in (("user.name", "replay"), ("user.email", "replay@localhost"), ("commit.gpgsign", "false")):
             made.config(name, value)
@@ -152,14 +154,14 @@ class Repository:
         argv = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored=matching")
         return tuple(sorted({line[3:] for line in self._names(*argv, "--", *inside)}))
 
-    def is_clean(self, paths: Iterable[Path]) -> bool:
-        """True if everything under some files or folders is in HEAD as it is."""
-        return not self.uncommitted(paths)
+    def lost(self, commits: Iterable[str]) -> tuple[str, ...]:
+        """Those of some commits that HEAD, which must exist, does not reach: a squash or a rebase left them behind."""
+        return tuple(sorted({*commits} - {*self._text("rev-list", "HEAD").split()}))
 
-    def committed(self, path: Path) -> bytes | None:
-        """The bytes of a file at HEAD, or None if it is not there."""
-        head, inside = self.head(), self._inside(path)
-        entry = self._entries(head, inside).get("") if head else None
+    def committed(self, path: Path, at: str | None = None) -> bytes | None:
+        """The bytes of a file at HEAD, or at another commit; None if it is not there. Raises UsageError."""
+        commit, inside = self.resolve(at) if at else self.head(), self._inside(path)
+        entry = self._entries(commit, inside).get("") if commit else None
         return self._blob(entry[1]) if entry else None
 
     def touched(self, paths: Iterable[Path], base: str | None = None) -> tuple[str, ...]:
@@ -201,12 +203,23 @@ class Repository:
             if there != blob:
                 what = f"was {'changed' if there else 'removed'} since {shown(base)}"
                 raise HistoryError(file, what, f"it is permanent: git checkout {shown(base)} -- {file}")
-            try:
-                same = blob_name(_read(self.top / file, file), blob) == blob
-            except UsageError:
-                same = False
-            if not same:
-                raise HistoryError(file, "is another in the working tree, or none", f"git checkout -- {file}")
+        self.require_kept([path])
+
+    def require_kept(self, paths: Iterable[Path]) -> None:
+        """Every file that HEAD holds under some folders is in the working tree, with the same bytes.
+
+        Raises HistoryError that names the first that is not.
+        """
+        head = self.head()
+        for inside in map(self._inside, paths if head else ()):
+            for name, (_, blob) in sorted(self._entries(str(head), inside).items()):
+                file = f"{inside}/{name}".rstrip("/")
+                try:
+                    same = blob_name(read_plain(self.top / file, file), blob) == blob
+                except UsageError:
+                    same = False
+                if not same:
+                    raise HistoryError(file, "is another in the working tree, or none", f"git checkout -- {file}")
 
     def _inside(self, path: Path) -> str:
         """A path relative to the top, which itself is empty. Links are followed, but not the last part."""
@@ -245,7 +258,7 @@ class Repository:
 
     def _work_file(self, inside: str, path: str) -> SourceFile:
         name = f"{inside}/{path}" if inside else path
-        data = _read(self.top / name, name)
+        data = read_plain(self.top / name, name)
         return SourceFile.of(path, data, 0o755 if (self.top / name).stat().st_mode & stat.S_IXUSR else 0o644)
 
     def _blob(self, name: str) -> bytes:
@@ -276,29 +289,9 @@ class Repository:
             raise MachineError(f"git {argv[0]}", text[-1].strip(), "see what git fsck says") from None
 
 
-def _settings(values: dict[str, str]) -> dict[str, str]:
-    """Settings of git as variables of its environment."""
-    made = {"GIT_CONFIG_COUNT": str(len(values))}
-    for i, (key, value) in enumerate(values.items()):
-        made |= {f"GIT_CONFIG_KEY_{i}": key, f"GIT_CONFIG_VALUE_{i}": value}
-    return made
-
-
 def _decoded(data: bytes) -> list[str]:
     """What git ended with NUL each."""
     try:
         return [word.decode("utf-8") for word in data.split(b"\0")[:-1]]
     except UnicodeDecodeError as error:
         raise UsageError("git", f"a file's name is not UTF-8 ({error.object!r:.80})", "rename it") from None
-
-
-def _read(path: Path, name: str) -> bytes:
-    """The bytes of a regular file that no link leads to."""
-    try:
-        if path.parent.resolve() != path.parent:
-            raise ValueError("lies behind a link")
-        return durable.read(path, FILE_BYTES_MAX)
-    except ValueError as error:
-        raise UsageError(shown(name), str(error), "keep plain files in the subject, and large ones out of it") from None
-    except FileNotFoundError:
-        raise UsageError(shown(name), "went away while it was read", "let nothing write there, and run again") from None

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Final
 
 from pipeline import canonical, claims, durable, protocol, workshop
-from pipeline.build import Built
+from pipeline.build import Built, Tool
 from pipeline.cargo import Cargo, inputs
-from pipeline.claims import Baseline, Digest
+from pipeline.claims import Digest
 from pipeline.errors import UsageError
 from pipeline.house import House, Say, pipeline_digest
-from pipeline.kit import CANDIDATE, Plan
-from pipeline.protocol import Step
+from pipeline.proof import CANDIDATE, Plan
+from pipeline.protocol import Owed, Step
 from pipeline.records import Promote, Record, Result
 from pipeline.source import Source
 from pipeline.subject import Block, Check, Target, matches
+from pipeline.tree import SourceFile
 
 INCREMENT_MAX: Final = 20  # commits that a record lists
 
@@ -43,6 +44,7 @@ class Ask:
     toolchain: bool = False
     check: str | None = None
     quick: bool = False  # checks in their teeth form, nothing timed: for the tour
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
@@ -71,16 +73,26 @@ class Staged:
         return claims.Build(argv=(self.built.argv,), toolchain=tools, reproducible=self.reproducible)
 
 
-def stage(house: House, target: Target, book: Sequence[Record], ask: Ask, taken: Source, copy: Path | None, say: Say) -> Staged:
+def stage(
+    house: House, target: Target, book: Sequence[Record], ask: Ask, taken: Source, copy: Path | None, say: Say
+) -> Staged:
     """Builds what the next landing compares. Raises UsageError, BuildError, ToolchainMoved, ManifestError."""
     here = protocol.standing(book, target.name)
     before = protocol.result_of(book, here) if here else None
-    step = protocol.choose(house.subject, target, book, ask.block) if ask.revert is None else _reverted(house, target, book, ask.revert)
+    step = (
+        protocol.choose(house.subject, target, book, ask.block)
+        if ask.revert is None
+        else _reverted(house, target, book, ask.revert)
+    )
     room = house.workspace("stage")
     shutil.rmtree(room, ignore_errors=True)
-    if before is not None and not ask.toolchain and not _unchanged(before, taken):
-        workshop.build_baseline(house, target, before, room / "baseline", say)
+    known = None if ask.toolchain else before
+    unchanged = known is not None and _unchanged(known, taken)
+    if known is not None and not unchanged:
+        workshop.build_baseline(house, target, known, room / "baseline", say)
     built = workshop.build_candidate(house, target, taken, room / "candidate", say, live=ask.at is None)
+    if known is not None and unchanged and built.sha256 != known.artifact.sha256:
+        workshop.build_baseline(house, target, known, room / "baseline", say)  # did the toolchain move?
     _as_asked(ask, before, taken, built, book)
     identity = here is not None and built.sha256 == here.artifact.sha256
     proof = _proof(ask, here, before, step, taken) if identity else 0
@@ -89,7 +101,7 @@ def stage(house: House, target: Target, book: Sequence[Record], ask: Ask, taken:
     cargo.add_artifact(CANDIDATE, durable.read(built.path))
     if copy is not None:
         cargo.add_artifact("baseline", durable.read(copy))
-    plan = _plan(house, target, book, ask, step, taken, built, cargo, identity=identity, proof=proof)
+    plan = _plan(house, target, book, ask, step, taken, built, cargo, proof=proof)
     shutil.rmtree(room, ignore_errors=True)
     since = before.source.git_commit if before else None
     head = taken.commit or house.repository.head()
@@ -116,41 +128,42 @@ def _plan(
     built: Built,
     cargo: Cargo,
     *,
-    identity: bool,
     proof: int,
 ) -> Plan:
     subject, block = house.subject, step.block
-    here = protocol.standing(book, target.name)
-    before = protocol.result_of(book, here) if here else None
-    checks = protocol.applicable(subject, target, block, baseline=here is not None and not identity)
-    checks = tuple(check for check in checks if ask.check in (None, check.id))
-    if not checks:
-        raise UsageError(f"check {ask.check}", f"does not run on {block.name}", f"run one of: {', '.join(c.id for c in subject.checks)}")
-    when = {check.id: _when_digest(check, taken, built) for check in checks if check.when}
-    green = protocol.proved_when(checks, book, target=target.name, when=when)
-    if identity:
-        green |= protocol.proved_before(checks, book, target=target.name, artifact=built.sha256, tools=taken.tools)
-    fresh = {check.id for check in checks if check.id not in green}
-    planted = [m for m in subject.mutants_at(target.name, block.name) if fresh and (m.neutral or fresh & {*m.caught_by})]
-    made = workshop.build_mutants(house, target, taken, built, planted, house.workspace("stage") / "mutants")
-    mutants = cargo.add_mutants(taken, ((mutant, *rest) for mutant, rest in zip(planted, made, strict=True)))
-    quiet = identity or here is None or ask.quick or ask.check is not None
-    benches = () if quiet else subject.benches_at(target.name, block.name)
-    cargo.add_earlier(house, target, book, [argv for c in checks for argv in c.commands(teeth=False)])
+    when = {c.id: when_digest(c, taken.files, built.toolchain) for c in subject.checks if c.when}
+    owed = protocol.owed(subject, target, block, book, artifact=built.sha256, tools=taken.tools, when=when)
+    if ask.check is not None:
+        owed = _narrowed(owed, ask.check, block)
+    made = workshop.build_mutants(house, target, taken, built, owed.mutants, house.workspace("stage") / "mutants")
+    mutants = cargo.add_mutants(taken, ((mutant, *rest) for mutant, rest in zip(owed.mutants, made, strict=True)))
+    cargo.add_earlier(house, target, book, [argv for c in owed.checks for argv in c.commands(teeth=False)])
     return dataclasses.replace(
-        blank(house, target, block, cargo, taken, checks),
-        sequence=house.ledger.head()[0] + 1,
+        blank(house, target, block, cargo, taken, owed.checks),
+        sequence=len(book) + 1,
         revision=step.revision,
-        baseline=baseline_row(here),
-        identity=identity,
+        baseline=owed.baseline,
+        identity=owed.identity,
         mutants=mutants,
-        jobs=protocol.plan_jobs(checks, mutants, green=green, short=bool(proof) or ask.quick),
-        green=green,
-        when=when,
-        dropped=() if ask.check or ask.revert else protocol.dropped(subject, target, block, before),
-        benches=benches,
-        figures=() if proof or quiet else subject.figures_at(target.name, block.name),
-        gate=block.gate if benches and target.name in (block.faster_on or (target.name,)) else "regression",
+        jobs=protocol.plan_jobs(owed.checks, mutants, green=owed.green, short=bool(proof) or ask.quick),
+        green=owed.green,
+        when=owed.when,
+        dropped=() if ask.revert else owed.dropped,
+        benches=() if ask.quick else owed.benches,
+        figures=() if ask.quick else owed.figures,
+        gate="regression" if ask.quick else owed.gate,
+    )
+
+
+def _narrowed(owed: Owed, name: str, block: Block) -> Owed:
+    """One check and its mutants alone, untimed: for a dry run."""
+    checks = tuple(check for check in owed.checks if check.id == name)
+    if not checks:
+        todo = f"run one of: {', '.join(check.id for check in owed.checks)}"
+        raise UsageError(f"check {name}", f"does not run on {block.name}", todo)
+    mutants = protocol.biting(owed.mutants, checks, owed.green)
+    return dataclasses.replace(
+        owed, checks=checks, mutants=mutants, dropped=(), benches=(), figures=(), gate="regression"
     )
 
 
@@ -169,7 +182,7 @@ def blank(house: House, target: Target, block: Block, cargo: Cargo, taken: Sourc
         identity=False,
         trees=cargo.trees,
         artifacts=cargo.artifacts,
-        inputs=inputs(house, taken),
+        inputs=inputs(house.subject, taken),
         checks=checks,
         mutants=(),
         jobs=(),
@@ -195,22 +208,29 @@ def _proof(ask: Ask, here: Promote | None, before: Result | None, step: Step, ta
     return here.sequence if recorded or ask.block is None else 0
 
 
-def baseline_row(promote: Promote | None) -> Baseline | None:
-    """How a plan and its records name the baseline."""
-    return Baseline(sequence=promote.sequence, sha256=promote.artifact.sha256) if promote else None
-
-
 def _reverted(house: House, target: Target, book: Sequence[Record], sequence: int) -> Step:
     """The step of going back to an earlier promote. Raises UsageError unless it is at most one block back."""
-    found = next((r for r in book if isinstance(r, Promote) and r.sequence == sequence and r.target == target.name), None)
+    found = next(
+        (r for r in book if isinstance(r, Promote) and r.sequence == sequence and r.target == target.name), None
+    )
     here = protocol.standing(book, target.name)
     if found is None or here is None or found.sequence == here.sequence:
-        choices = ", ".join(str(r.sequence) for r in book if isinstance(r, Promote) and r.target == target.name and r != here)
-        raise UsageError(f"--revert {sequence}", f"is no earlier promote of {target.name}", f"choose one of: {choices or 'there is none'}")
+        choices = ", ".join(
+            str(r.sequence) for r in book if isinstance(r, Promote) and r.target == target.name and r != here
+        )
+        raise UsageError(
+            f"--revert {sequence}",
+            f"is no earlier promote of {target.name}",
+            f"choose one of: {choices or 'there is none'}",
+        )
     names = [block.name for block in house.subject.blocks_of(target.name)]
-    if names.index(here.block) - names.index(found.block) > 1:
-        raise UsageError(f"--revert {sequence}", f"goes back more than one block from {here.block}", "go back block by block")
-    revision = sum(1 for r in book if isinstance(r, Promote) and (r.target, r.block) == (target.name, found.block))
+    for name in (here.block, found.block):
+        house.subject.block(name)
+    if abs(names.index(here.block) - names.index(found.block)) > 1:
+        raise UsageError(
+            f"--revert {sequence}", f"goes back more than one block from {here.block}", "go back block by block"
+        )
+    revision = protocol.revision(book, target.name, found.block)
     return Step(block=house.subject.block(found.block), revision=revision)
 
 
@@ -223,14 +243,17 @@ def _as_asked(ask: Ask, before: Result | None, taken: Source, built: Built, book
             "git revert the commits since then first",
         )
     if ask.toolchain and (before is None or not _unchanged(before, taken)):
-        raise UsageError("--toolchain", "moves the toolchain alone, and the sources changed too", "land the sources apart")
+        raise UsageError(
+            "--toolchain", "moves the toolchain alone, and the sources changed too", "land the sources apart"
+        )
 
 
 def _unchanged(before: Result, taken: Source) -> bool:
     return before.source.sources.sha256 == taken.sources
 
 
-def _when_digest(check: Check, taken: Source, built: Built) -> str:
-    """What a check with `when` depends on: those files, the toolchain. (Its command is compared on its own.)"""
-    files = [[file.path, file.sha256] for file in taken.files if matches(file.path, check.when)]
-    return canonical.sha256(canonical.dumps([files, [[tool.name, tool.digest] for tool in built.toolchain]]))
+def when_digest(check: Check, files: Sequence[SourceFile], toolchain: Sequence[Tool | claims.Tool]) -> str:
+    """What a check with `when` depends on: those files, the toolchain, and all that the manifest says of the check."""
+    rows = [[file.path, file.sha256] for file in files if matches(file.path, check.when)]
+    tools = [[tool.name, tool.digest] for tool in toolchain]
+    return canonical.sha256(canonical.dumps([rows, tools, canonical.plain(check)]))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pipeline import claims, durable, ledger, protocol, registrar, report, stage, workshop
 from pipeline.cargo import Cargo
 from pipeline.house import House, Say
-from pipeline.kit import CANDIDATE, Job
+from pipeline.proof import CANDIDATE, Job
 from pipeline.subject import Mutant
 
 SHARP, BLUNT = 0, 1
@@ -59,18 +59,28 @@ def _faults(mutant: Mutant, checks: Sequence[claims.Check]) -> list[str]:
     """Where a mutant did not meet what the manifest says of it."""
     seen = {check.id: proof for check in checks for proof in check.counterproofs if proof.mutant == mutant.name}
     if mutant.neutral:
-        return [f"{mutant.name} is neutral, and red under {c}: {p.where}" for c, p in seen.items() if p.outcome != "green"]
+        return [
+            f"{mutant.name} is neutral, and red under {c}: {p.where}" for c, p in seen.items() if p.outcome != "green"
+        ]
     found = [
-        f"{mutant.name} is not caught by {name}" + (f": {seen[name].where}" if name in seen and seen[name].where else "")
+        f"{mutant.name} is not caught by {name}"
+        + (f": {seen[name].where}" if name in seen and seen[name].where else "")
         for name in mutant.caught_by
         if any(check.id == name for check in checks) and (name not in seen or seen[name].outcome != "caught")
     ]
     others = [name for name, proof in seen.items() if proof.outcome == "caught" and name not in mutant.caught_by]
-    return found + ([f"{mutant.name} is caught by {', '.join(others)} too, and was said to be caught alone"] if mutant.only and others else [])
+    return found + (
+        [f"{mutant.name} is caught by {', '.join(others)} too, and was said to be caught alone"]
+        if mutant.only and others
+        else []
+    )
 
 
 def _never_alone(checks: Sequence[claims.Check], mutants: Sequence[Mutant]) -> list[str]:
     """Checks that are never the only one to catch a mutant: what they add is not shown by this matrix."""
-    caught = {m.name: [c.id for c in checks for p in c.counterproofs if p.mutant == m.name and p.outcome == "caught"] for m in mutants}
+    caught = {
+        m.name: [c.id for c in checks for p in c.counterproofs if p.mutant == m.name and p.outcome == "caught"]
+        for m in mutants
+    }
     alone = {names[0] for names in caught.values() if len(names) == 1}
     return [f"check {check.id} never catches alone" for check in checks if check.id not in alone]

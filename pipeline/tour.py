@@ -32,7 +32,7 @@ def tour(house: House, target_name: str | None, say: Say) -> tuple[int, str]:
         kept = Tree("", ())
         for promote in promotes:
             result = book[promote.result - 1]
-            kept = untar(house.baselines.fetch(result.source.archive.sha256))  # type: ignore[attr-defined]
+            kept = untar(house.baselines.fetch(result.source.archive.sha256), house.baselines.fetch)  # type: ignore[attr-defined]
             _lay(kept, top)
             repository.commit_all(f"{promote.block}: as record {promote.sequence} landed it")
             say(f"\n== {promote.block}, as record {promote.sequence} landed it ==")
@@ -41,7 +41,9 @@ def tour(house: House, target_name: str | None, say: Say) -> tuple[int, str]:
             say(ended.last)
             repository.commit_all(f"{promote.block}: landed")
             if ended.code or ended.record is None or ended.record.artifact.sha256 != promote.artifact.sha256:
-                raise IntegrityError(f"record {promote.sequence}", "does not land again as it did", "run `ledger-audit -- --deep`")
+                raise IntegrityError(
+                    f"record {promote.sequence}", "does not land again as it did", "run `ledger-audit -- --deep`"
+                )
         mutant = _fault(replayed, target.name, promotes[-1].block)
         say(f"\n== {mutant.name}: a fault planted in {mutant.file}, and committed ==")
         _lay(Tree(kept.folder, _planted(kept, mutant)), top)

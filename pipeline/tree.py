@@ -6,12 +6,13 @@ import hashlib
 import io
 import lzma
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pipeline.canonical import dumps, sha256
+from pipeline import durable
+from pipeline.canonical import dumps, is_digest, sha256
 from pipeline.errors import ArchiveError, MachineError, ManifestError, UsageError
 from pipeline.subject import matches, shown
 
@@ -20,6 +21,7 @@ FILE_BYTES_MAX: Final = 64 << 20
 TREE_BYTES_MAX: Final = 256 << 20
 MEMORY_MAX: Final = 128 << 20  # of the unpacker; preset 6 needs 9 MiB
 RESTORE: Final = "restore baselines/archive/ from git"
+LARGE_MIN: Final = 64 << 10  # bytes of a file that is archived on its own
 MODES: Final = (0o644, 0o755)
 
 
@@ -100,25 +102,38 @@ def copy_out(tree: Tree, parent: Path) -> Path:
 
 
 def tar(tree: Tree) -> bytes:
-    """The tree as one compressed tar: sorted, without times and owners, the same bytes for the same tree."""
+    """The tree as one compressed tar: sorted, without times and owners, the same bytes for the same tree.
+
+    A large file stands in it as a link to its digest, so that landings which share it keep it once.
+    """
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for file in sorted(tree.files, key=lambda file: file.path):
             entry = tarfile.TarInfo(f"{tree.folder}/{file.path}")
-            entry.size, entry.mode = len(file.data), file.mode
-            archive.addfile(entry, io.BytesIO(file.data))
+            entry.mode = file.mode
+            if len(file.data) < LARGE_MIN:
+                entry.size = len(file.data)
+                archive.addfile(entry, io.BytesIO(file.data))
+            else:
+                entry.type, entry.linkname = tarfile.SYMTYPE, file.sha256
+                archive.addfile(entry)
     return lzma.compress(packed.getvalue(), format=lzma.FORMAT_XZ, check=lzma.CHECK_CRC64, preset=6)
 
 
-def untar(data: bytes) -> Tree:
-    """The tree of a tar that `tar` made. Raises ArchiveError for anything else."""
+def large(tree: Tree) -> tuple[SourceFile, ...]:
+    """The files that `tar` leaves out: objects of their own beside it."""
+    return tuple(file for file in tree.files if len(file.data) >= LARGE_MIN)
+
+
+def untar(data: bytes, fetch: Callable[[str], bytes]) -> Tree:
+    """The tree of a tar that `tar` made; `fetch` gives the large files by digest. Raises ArchiveError for anything else."""
     try:
         unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=MEMORY_MAX)
         unpacked = unpacker.decompress(data, TREE_BYTES_MAX)
         if not unpacker.eof or unpacker.unused_data:
             raise ValueError("it is cut, too large or has a tail")
         with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as archive:
-            files = tuple(_members(archive))
+            files = tuple(_members(archive, fetch))
     except (lzma.LZMAError, tarfile.TarError, EOFError, UsageError, ValueError) as error:
         raise ArchiveError("source tar", f"cannot be unpacked ({error})", RESTORE) from None
     folders = {folder for folder, _ in files}
@@ -135,20 +150,56 @@ def changed(files: Sequence[SourceFile], committed: Mapping[str, tuple[int, str]
     return tuple(sorted(gone | other))
 
 
-def blob_name(data: bytes, like: str) -> str:
+def blob_name(data: bytes, like: str, kind: bytes = b"blob") -> str:
     """The name that git gives to a file's bytes, by the algorithm of a name that it gave."""
     made = hashlib.new("sha256" if len(like) == 64 else "sha1", usedforsecurity=False)
-    made.update(b"blob %d\0" % len(data) + data)
+    made.update(b"%s %d\0" % (kind, len(data)) + data)
     return made.hexdigest()
 
 
-def _members(archive: tarfile.TarFile) -> Iterable[tuple[str, SourceFile]]:
+def git_name(tree: Tree, like: str) -> str:
+    """The name that git gives to a tree that holds these files alone, by the algorithm of a name that it gave."""
+    return _folder_name({file.path: file for file in tree.files}, like)
+
+
+def _folder_name(files: Mapping[str, SourceFile], like: str) -> str:
+    rows: dict[str, tuple[bytes, str]] = {}  # git sorts a folder as if its name ended in a slash
+    inside: dict[str, dict[str, SourceFile]] = {}
+    for path, file in files.items():
+        name, slash, rest = path.partition("/")
+        if slash:
+            inside.setdefault(name, {})[rest] = file
+        else:
+            rows[name] = (b"100755" if file.mode == 0o755 else b"100644", blob_name(file.data, like))
+    for name, below in inside.items():
+        rows[f"{name}/"] = (b"40000", _folder_name(below, like))
+    data = [
+        b"%s %s\0" % (mode, name.rstrip("/").encode()) + bytes.fromhex(blob)
+        for name, (mode, blob) in sorted(rows.items(), key=lambda row: row[0].encode())
+    ]
+    return blob_name(b"".join(data), like, b"tree")
+
+
+def _members(archive: tarfile.TarFile, fetch: Callable[[str], bytes]) -> Iterable[tuple[str, SourceFile]]:
     for count, entry in enumerate(archive):
         folder, slash, path = entry.name.partition("/")
+        linked = entry.issym() and is_digest(entry.linkname)
         opened = archive.extractfile(entry) if entry.isreg() else None
-        if opened is None or not slash or entry.mode not in MODES or count >= FILES_MAX:
+        if not (opened or linked) or not slash or entry.mode not in MODES or count >= FILES_MAX:
             raise ValueError(f"{entry.name!r} is not a plain file")
-        yield plain_path(folder), SourceFile.of(path, opened.read(), entry.mode)
+        yield plain_path(folder), SourceFile.of(path, opened.read() if opened else fetch(entry.linkname), entry.mode)
+
+
+def read_plain(path: Path, name: str) -> bytes:
+    """The bytes of a regular file that no link leads to. Raises UsageError."""
+    try:
+        if path.parent.resolve() != path.parent:
+            raise ValueError("lies behind a link")
+        return durable.read(path, FILE_BYTES_MAX)
+    except ValueError as error:
+        raise UsageError(shown(name), str(error), "keep plain files in the subject, and large ones out of it") from None
+    except FileNotFoundError:
+        raise UsageError(shown(name), "went away while it was read", "let nothing write there, and run again") from None
 
 
 def _holds(path: Path, file: SourceFile) -> bool:

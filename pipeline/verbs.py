@@ -13,9 +13,8 @@ from typing import Final
 
 from pipeline import canonical
 from pipeline.claims import Outputs
-from pipeline.kit import JobSeen, SideSeen
-from pipeline.outputs import File
-from pipeline.subject import Check, matches
+from pipeline.proof import File, JobSeen, SideSeen
+from pipeline.subject import Check, Refusal, matches
 
 UNOBTAINABLE_CODE: Final = 77  # a command's way to say: the tool or the device that this proof needs is not here
 PPB: Final = 1000  # parts per billion in one part per million
@@ -39,16 +38,24 @@ class Outcome:
     differing: int
 
 
-def outcome(check: Check, seen: JobSeen) -> Outcome:
-    """The colour of one job. Raises ValueError when what was seen contradicts itself."""
-    planned = len(check.commands(teeth=False))
-    if len(seen.sides) != planned:
-        raise ValueError(f"job {seen.id} has {len(seen.sides)} sides where the plan has {planned}")
-    faults = tuple(_VERBS[check.verb](check, seen))
+def outcome(check: Check, seen: JobSeen, *, teeth: bool) -> Outcome:
+    """The colour of one job, run in its teeth form or not.
+
+    A side that could not be obtained excuses no other side. Raises ValueError when what was seen contradicts itself.
+    """
+    planned = check.commands(teeth=teeth)
+    if len(seen.sides) != len(planned):
+        raise ValueError(f"job {seen.id} has {len(seen.sides)} sides where the plan has {len(planned)}")
+    if tuple(side.argv for side in seen.sides) != planned:
+        raise ValueError(f"job {seen.id} ran another command than the plan's")
     lost = [i for i, side in enumerate(seen.sides) if side.code == UNOBTAINABLE_CODE]
     if lost:
-        where = f"side {lost[0] + 1}: {_last_line(seen.sides[lost[0]])}"
-        return Outcome(colour=Colour.UNOBTAINABLE, where=where, outputs=listed(seen), differing=0)
+        faults = [fault for i in range(len(planned)) if i not in lost for fault in _alone(check, seen, i)]
+        if not faults:
+            where = f"side {lost[0] + 1}: {_last_line(seen.sides[lost[0]])}"
+            return Outcome(colour=Colour.UNOBTAINABLE, where=where, outputs=listed(seen), differing=0)
+    else:
+        faults = _VERBS[check.verb](check, seen)
     colour = Colour.RED if faults else Colour.GREEN
     return Outcome(colour=colour, where=faults[0] if faults else None, outputs=listed(seen), differing=len(faults))
 
@@ -70,6 +77,12 @@ def _ended(side: SideSeen, index: int) -> list[str]:
     if side.code:
         return [f"side {index + 1}: ended with exit code {side.code}: {_last_line(side)}"]
     return []
+
+
+def _alone(check: Check, seen: JobSeen, index: int) -> list[str]:
+    """What is wrong with one side, whatever the others did."""
+    side = seen.sides[index]
+    return _refused(check.refuses[index], side, index) if check.verb == "refuses" else _ended(side, index)
 
 
 def _all_ended(seen: JobSeen) -> list[str]:
@@ -98,7 +111,11 @@ def _differs(check: Check, seen: JobSeen) -> list[str]:
     for glob in check.differs:
         names = [name for name in {**left, **right} if matches(name, (glob,))]
         faults += [f"{name}: not both sides left it" for name in names if not (name in left and name in right)]
-        faults += [f"{name}: the same bytes on both sides, and they must differ" for name in names if left.get(name) == right.get(name)]
+        faults += [
+            f"{name}: the same bytes on both sides, and they must differ"
+            for name in names
+            if left.get(name) == right.get(name)
+        ]
         if not names:
             faults.append(f"{glob}: neither side left such a file")
     return faults
@@ -110,9 +127,10 @@ def _within(check: Check, seen: JobSeen) -> list[str]:
         return faults
     for bound in check.within:
         for glob in bound.files:
+            names = [file.name for file in seen.sides[0].files if matches(file.name, (glob,))]
             rows = [row for row in seen.bounds if matches(row.file, (glob,))]
-            if not rows:
-                faults.append(f"{glob}: nothing was compared")
+            bare = [name for name in names if not any(row.file == name for row in rows)]
+            faults += [f"{name}: nothing was compared" for name in (bare if names else [glob])]
             faults += [
                 f"{row.place}: off by {row.worst_ppb / PPB:.3f} ppm of the largest magnitude, bound {bound.bound_ppm} ppm"
                 for row in rows
@@ -122,23 +140,34 @@ def _within(check: Check, seen: JobSeen) -> list[str]:
 
 
 def _refuses(check: Check, seen: JobSeen) -> list[str]:
-    faults = []
-    for i, (case, side) in enumerate(zip(check.refuses, seen.sides, strict=True)):
-        if side.timed_out or side.code != case.code:
-            faults.append(f"case {i + 1}: exit code {side.code}, expected {case.code}: {_last_line(side)}")
-        elif case.word not in side.tail:
-            faults.append(f"case {i + 1}: the word {case.word!r} is not in: {_last_line(side)}")
-        elif case.state:
-            left = _digests(side)
-            if not {"before.bin", "after.bin"} <= set(left):
-                faults.append(f"case {i + 1}: before.bin and after.bin were not left")
-            elif left["before.bin"] != left["after.bin"] or not all(f.bytes for f in side.files):
-                faults.append(f"case {i + 1}: the refusal changed the state")
+    cases = zip(check.refuses, seen.sides, strict=True)
+    faults = [fault for i, (case, side) in enumerate(cases) for fault in _refused(case, side, i)]
     return faults or ([] if seen.sides else ["no case was run"])
 
 
+def _refused(case: Refusal, side: SideSeen, index: int) -> list[str]:
+    if side.timed_out or side.code != case.code:
+        return [f"case {index + 1}: exit code {side.code}, expected {case.code}: {_last_line(side)}"]
+    if case.word not in side.tail:
+        return [f"case {index + 1}: the word {case.word!r} is not in: {_last_line(side)}"]
+    if case.state:
+        left = {file.name: file for file in side.files}
+        if not {"before.bin", "after.bin"} <= set(left):
+            return [f"case {index + 1}: before.bin and after.bin were not left"]
+        if not left["before.bin"].bytes:
+            return [f"case {index + 1}: nothing was compared: before.bin is empty"]
+        if left["before.bin"].sha256 != left["after.bin"].sha256:
+            return [f"case {index + 1}: the refusal changed the state"]
+    return []
+
+
 def _clean(check: Check, seen: JobSeen) -> list[str]:
-    found = [f"side {i + 1}: {s.matches} lines hold {check.absent!r}" for i, s in enumerate(seen.sides) if s.matches]
+    found = [
+        f"side {i + 1}: printed more than a log holds, so it was not searched whole"
+        for i, s in enumerate(seen.sides)
+        if s.cut
+    ]
+    found += [f"side {i + 1}: {s.matches} lines hold {check.absent!r}" for i, s in enumerate(seen.sides) if s.matches]
     return _all_ended(seen) or found
 
 

@@ -12,7 +12,7 @@ from pipeline.cargo import Cargo
 from pipeline.claims import Check as Proved
 from pipeline.errors import BaselineMismatch, Inconclusive, IntegrityError
 from pipeline.house import House, Say
-from pipeline.kit import CANDIDATE, Job
+from pipeline.proof import CANDIDATE, Job
 from pipeline.records import Record, Result
 from pipeline.source import Source
 from pipeline.subject import Target
@@ -44,7 +44,9 @@ def _built(house: House, target: Target, result: Result, taken: Source, say: Say
     try:
         made: Built
         if lags:
-            say(f"build     {target.name} lags behind the tree, at record {result.sequence}: building its archived source")
+            say(
+                f"build     {target.name} lags behind the tree, at record {result.sequence}: building its archived source"
+            )
             made = workshop.rebuild(house, result, room)
         else:
             made = workshop.build_once(house, target, taken, room)
@@ -63,12 +65,16 @@ def _built(house: House, target: Target, result: Result, taken: Source, say: Say
         shutil.rmtree(room, ignore_errors=True)
 
 
-def _dumps(house: House, target: Target, book: Sequence[Record], result: Result, taken: Source, data: bytes, say: Say) -> None:
+def _dumps(
+    house: House, target: Target, book: Sequence[Record], result: Result, taken: Source, data: bytes, say: Say
+) -> None:
     """The first side of every recorded `same` check gives the recorded listing again."""
     if target.needs is not None:
         return
     known = {check.id: check for check in house.subject.checks_at(target.name, result.block)}
-    recorded = {c.id: c for c in _outputs(book, result) if c.id in known and c.argv == known[c.id].commands(teeth=False)}
+    recorded = {
+        c.id: c for c in _outputs(book, result) if c.id in known and c.argv == known[c.id].commands(teeth=False)
+    }
     checks = tuple(
         dataclasses.replace(known[name], sides=known[name].sides[:1] * 2, limit_s=known[name].limit_s)
         for name in recorded
@@ -80,7 +86,9 @@ def _dumps(house: House, target: Target, book: Sequence[Record], result: Result,
     cargo.add_tree(CANDIDATE, taken.files)
     cargo.add_artifact(CANDIDATE, data)
     jobs = tuple(Job(id=c.id, check=c.id, of=CANDIDATE, tree=CANDIDATE, teeth=False) for c in checks)
-    plan = dataclasses.replace(stage.blank(house, target, house.subject.block(result.block), cargo, taken, checks), jobs=jobs)
+    plan = dataclasses.replace(
+        stage.blank(house, target, house.subject.block(result.block), cargo, taken, checks), jobs=jobs
+    )
     decision, _ = registrar.rehearsed(house, plan, cargo.objects)
     for check in decision.checks:
         was = recorded[check.id].outputs

@@ -6,10 +6,9 @@ import dataclasses
 import os
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pipeline import build, manifest
+from pipeline import build, commands, manifest
 from pipeline.build import Built
 from pipeline.errors import BuildError, ManifestError, ToolchainMoved
 from pipeline.house import House, Say
@@ -35,7 +34,9 @@ def build_candidate(house: House, target: Target, taken: Source, room: Path, say
         again = house.repository.collect(house.folder, house.subject, target=target)
         if again.files != taken.files:
             changed = sorted({file.path for file in {*again.files} ^ {*taken.files}})
-            raise BuildError(f"{house.subject.folder}/{changed[0]}", "changed during the build", "land again, and edit later")
+            raise BuildError(
+                f"{house.subject.folder}/{changed[0]}", "changed during the build", "land again, and edit later"
+            )
     made = twice.first
     seconds = (made.seconds_ms + twice.second.seconds_ms) / 1000
     say(f"build     candidate twice: {made.sha256}, {made.bytes:,} bytes ({seconds:.1f} s)")
@@ -52,7 +53,7 @@ def rebuild(house: House, result: Result, room: Path) -> Built:
     """An artifact built again from its archived source, by the manifest that lies in it. Its digest is the caller's to judge."""
     archive = result.source.archive
     assert archive is not None
-    kept = untar(house.baselines.fetch(archive.sha256))
+    kept = untar(house.baselines.fetch(archive.sha256), house.baselines.fetch)
     shutil.rmtree(room, ignore_errors=True)
     copy = copy_out(kept, room / "source")
     subject = manifest.load(copy)
@@ -100,7 +101,7 @@ def build_mutants(
         return files, made if made.sha256 != built.sha256 else "its artifact equals the candidate's"
 
     made = []
-    with track("planting mutants", len(mutants)) as step, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with track("planting mutants", len(mutants)) as step, commands.threads(os.cpu_count() or 1) as pool:
         for mutant, got in zip(mutants, pool.map(make, mutants), strict=True):
             made.append(got)
             step(mutant.name)

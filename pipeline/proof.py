@@ -1,0 +1,231 @@
+"""A plan, and the evidence that answers it: what a proof is asked, and what it saw. Frozen values, pure.
+
+The verdict is a function of these two alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline import canonical, placeholders
+from pipeline.claims import Baseline, Input
+from pipeline.subject import Bench, Check, Figure
+
+ROLES: Final = ("baseline", "candidate", "control")
+WHEN: Final = "when"  # the input of a check that stands for the files which its `when` names
+CANDIDATE: Final = "candidate"  # the tree, and the artifact, under test
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One dump: path relative to its folder, digest, size."""
+
+    name: str
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that is not as promised: missing, extra, bytes, empty, nan or layout; and where, in words."""
+
+    kind: str
+    file: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The worst |a - reference| of an entry over the reference's largest magnitude; billionths, rounded up; where."""
+
+    file: str
+    entry: str
+    worst_ppb: int
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """Files of a copy of the subject: path, digest, mode. Rows of `over` come first, then these."""
+
+    files: tuple[tuple[str, str, int], ...]
+    over: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedMutant:
+    """A planted fault as it was built: its artifact is in `Plan.artifacts` under its name, unless `set_up` says why not."""
+
+    name: str
+    neutral: bool
+    caught_by: tuple[str, ...]
+    set_up: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One run of a check: which artifact stands for the candidate, in which tree, in which form."""
+
+    id: str
+    check: str
+    of: str  # "candidate", or the mutant's name
+    tree: str
+    teeth: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that is decided before the first measurement. The verdict is a function of this and the evidence."""
+
+    sequence: int  # of the attempt
+    subject: str
+    folder: str
+    target: str
+    needs: str | None
+    block: str
+    revision: int
+    artifact: str  # file name
+    baseline: Baseline | None
+    identity: bool
+    trees: Mapping[str, Tree]
+    artifacts: Mapping[str, str]  # candidate, baseline, a mutant's name, archive:BLOCK -> digest
+    inputs: Mapping[str, tuple[str, str, str]]  # name -> file name, digest, origin
+    checks: tuple[Check, ...]
+    mutants: tuple[PlannedMutant, ...]
+    jobs: tuple[Job, ...]
+    green: Mapping[str, int]  # check -> the record that proved this very statement, so that it need not run
+    when: Mapping[str, str]  # check -> digest of the files and tools that it depends on, for checks that say so
+    dropped: tuple[str, ...]  # checks that the baseline's record holds and this plan lacks
+    benches: tuple[Bench, ...]
+    figures: tuple[Figure, ...]
+    seed: int
+    alpha_ppm: int
+    margin_ppm: int
+    gate: str
+    rules: int
+    pipeline: str
+
+    def to_bytes(self) -> bytes:
+        """The plan as a kit carries it; evidence names it by the digest of these bytes."""
+        return canonical.dumps(canonical.plain(self))
+
+    def objects(self) -> set[str]:
+        """The digest of everything that a proof of this plan reads: files of the trees, artifacts, inputs."""
+        files = {digest for tree in self.trees.values() for _, digest, _ in tree.files}
+        return files | {*self.artifacts.values()} | {digest for _, digest, _ in self.inputs.values()}
+
+    def check(self, name: str) -> Check:
+        """The planned check of that name."""
+        return next(check for check in self.checks if check.id == name)
+
+    def tree(self, name: str) -> dict[str, tuple[str, int]]:
+        """Path to digest and mode, with the rows of the tree below."""
+        tree = self.trees[name]
+        below = self.tree(tree.over) if tree.over else {}
+        return below | {path: (digest, mode) for path, digest, mode in tree.files}
+
+    def role(self, word: str, *, of: str) -> str:
+        """Which of the artifacts a placeholder stands for, in a run of `of`; the control is a copy of the baseline."""
+        role = of if word in ("candidate", "artifact") else word
+        return "baseline" if role == "control" else role
+
+    def reads(self, argv: Sequence[str], *, of: str, tree: str) -> tuple[Input, ...]:
+        """Digest and origin of all that a command of this plan is given: its tree, then each of its placeholders."""
+        rows = [Input(name="tree", origin=f"{tree} tree", digest=self._tree_digest(tree))]
+        for word in placeholders.words(argv):
+            if word.startswith("input:"):
+                _, digest, origin = self.inputs[word.removeprefix("input:")]
+            elif word.startswith("tools:"):
+                digest, origin = self._tree_digest(word), f"{word} tree"
+            elif word in ("python", "out"):
+                continue
+            else:
+                role = self.role(word, of=of)
+                digest, origin = self.artifacts[role], f"{role} {self.artifact}"
+            rows.append(Input(name=f"{{{word}}}", origin=origin, digest=digest))
+        return tuple(rows)
+
+    def _tree_digest(self, name: str) -> str:
+        trees = [self.trees[name]]
+        while trees[-1].over:
+            trees.append(self.trees[trees[-1].over])
+        return _digest(tuple(reversed(trees)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideSeen:
+    """What one command of a check did and left."""
+
+    argv: tuple[str, ...]
+    code: int
+    timed_out: bool
+    seconds_ms: int
+    tail: str
+    matches: int = 0  # lines that hold the pattern which a `clean` check forbids
+    cut: bool = False  # it printed more than a log holds
+    files: tuple[File, ...] = ()
+    inputs: tuple[Input, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSeen:
+    """All that was seen of one job."""
+
+    id: str
+    sides: tuple[SideSeen, ...]
+    differences: tuple[Difference, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One fresh process of a bench: pytest-benchmark's median of each case. `order` is its turn within the pair."""
+
+    bench: str
+    pair: int
+    role: str
+    order: int
+    medians_ps: Mapping[str, int]
+    rounds: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureSeen:
+    """Samples of one number that is recorded and never judged."""
+
+    name: str
+    unit: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiguresSeen:
+    """What one figure command left in figures.json."""
+
+    rows: tuple[FigureSeen, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that one plan's proof saw. `plan` is the digest of the plan that it answers."""
+
+    plan: str
+    machine: Mapping[str, str]
+    time: Mapping[str, str]
+    jobs: tuple[JobSeen, ...]
+    samples: tuple[Sample, ...] = ()
+    figures: tuple[FigureSeen, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """The evidence as an evidence file carries it."""
+        return canonical.dumps(canonical.plain(self))
+
+
+@functools.lru_cache(maxsize=64)
+def _digest(trees: tuple[Tree, ...]) -> str:
+    """The digest of [[path, digest], …] of trees that lie over each other, the lowest first."""
+    rows = {path: digest for tree in trees for path, digest, _ in tree.files}
+    return canonical.sha256(canonical.dumps(sorted(rows.items())))
