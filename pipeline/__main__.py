@@ -136,9 +136,9 @@ def _show(arguments: Arguments) -> int:
 
 
 def _restore(arguments: Arguments) -> int:
-    from pipeline import registrar
+    from pipeline import views
 
-    return _end(arguments, 0, registrar.restore(_house(arguments), _say(arguments)))
+    return _end(arguments, 0, views.restore(_house(arguments), _say(arguments)))
 
 
 def _void(arguments: Arguments) -> int:

@@ -95,8 +95,10 @@ class Input:
     digest: str
 
     def __post_init__(self) -> None:
-        need(bool(self.name and self.origin), f"the input {self.name!r} has no origin")
-        need(canonical.is_digest(self.digest), f"the input {self.name!r} has no digest")
+        if not (self.name and self.origin):
+            raise ValueError(f"the input {self.name!r} has no origin")
+        if not canonical.is_digest(self.digest):
+            raise ValueError(f"the input {self.name!r} has no digest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

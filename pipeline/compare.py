@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline import canonical, durable, ledger, protocol, registrar, report, stage, timing, workshop
+from pipeline import canonical, durable, ledger, protocol, registrar, report, stage, timing, views, workshop
 from pipeline.cargo import Cargo
 from pipeline.claims import Baseline
 from pipeline.errors import ArchiveError, UsageError
@@ -39,7 +39,7 @@ def compare(house: House, left: str, right: str, target_name: str | None, say: S
     with ledger.lock(house.root, f"compare {left} {right}"):
         target = house.subject.target(target_name)
         book = house.book()
-        registrar.require_views(house, book)
+        views.require(house, book)
         stored = {name: _operand(house, target, book, name) for name in (left, right) if name != "work"}
         taken = house.repository.collect(house.folder, house.subject, target=target)
         a, b = (stored.get(name) or _work(house, target, taken, say) for name in (left, right))
@@ -74,21 +74,28 @@ def _operand(house: House, target: Target, book: Sequence[Record], name: str) ->
         record = book[int(name[1:]) - 1] if name[1:].isdigit() and 0 < int(name[1:]) <= len(book) else None
         if record is None:
             raise UsageError(name, f"the ledger has {len(book)} records", "name one of them")
-        return _archived(house, promotes, name, record.artifact.sha256)
+        told = [record] if isinstance(record, Promote) and record in promotes else promotes
+        return _archived(house, told, name, record.artifact.sha256)
     if canonical.is_digest(name):
         return _archived(house, promotes, name, name)
     try:
-        return Operand(name=Path(name).name, data=durable.read(Path(name)))
+        data = durable.read(Path(name))
+        return Operand(name=Path(name).name, data=data, promote=_landed(promotes, canonical.sha256(data)))
     except (FileNotFoundError, ValueError) as error:
         what = "is no such file" if isinstance(error, FileNotFoundError) else str(error)
         raise UsageError(name, what, "name current, previous, work, #RECORD, a digest or a file") from None
 
 
 def _archived(house: House, promotes: Sequence[Promote], name: str, digest: str) -> Operand:
-    promote = next((r for r in reversed(promotes) if r.artifact.sha256 == digest), None)
+    promote = _landed(promotes, digest)
     if promote is None and digest not in house.baselines.objects():
         raise ArchiveError(name, "its artifact is not archived: it did not land", "compare what has landed")
     return Operand(name=name, data=house.baselines.fetch(digest), promote=promote)
+
+
+def _landed(promotes: Sequence[Promote], digest: str) -> Promote | None:
+    """The newest promote of an artifact."""
+    return next((r for r in reversed(promotes) if r.artifact.sha256 == digest), None)
 
 
 def _span(house: House, target: Target, book: Sequence[Record], a: Operand, b: Operand) -> str:

@@ -69,7 +69,7 @@ def _attempt(house: House, book: Sequence[Record], made: Record) -> None:
     }
     _equal(house, made, told, "are not those of its plan")
     before = book[: made.sequence - 1]
-    here = protocol.standing(before, made.target)
+    here = protocol.start(before, made.target)
     if (made.baseline, made.revision) != (
         protocol.baseline_row(here),
         protocol.revision(before, made.target, made.block),
@@ -170,7 +170,8 @@ def _plan(house: House, before: Sequence[Record], made: Result, plan: Plan, kept
     subject, target, block = kept.subject, kept.target, kept.block
     when = {c.id: stage.when_digest(c, kept.files.files, made.build.toolchain) for c in subject.checks if c.when}
     artifact, tools = made.artifact.sha256, made.source.tools.sha256
-    owed = protocol.owed(subject, target, block, before, artifact=artifact, tools=tools, when=when)
+    here = protocol.start(before, made.target)
+    owed = protocol.owed(subject, target, block, before, here, artifact=artifact, tools=tools, when=when)
     stood = (r for r in before if isinstance(r, Promote) and r.target == made.target)
     reverted = any(promote.artifact == made.artifact for promote in stood)
     _in_turn(house, before, made, kept, reverted=reverted)
@@ -198,7 +199,7 @@ def _plan(house: House, before: Sequence[Record], made: Result, plan: Plan, kept
 def _in_turn(house: House, before: Sequence[Record], made: Result, kept: _Kept, *, reverted: bool) -> None:
     """The block is the next one, the same one, or one back with an artifact that stood there before."""
     names = [block.name for block in kept.subject.blocks_of(made.target)]
-    here = protocol.standing(before, made.target)
+    here = protocol.start(before, made.target)
     at = names.index(here.block) if here and here.block in names else -1
     step = names.index(made.block) - at if made.block in names else 0
     if not (step in (0, 1) or (step == -1 and reverted)) or (here is None and step != 1):

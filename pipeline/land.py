@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pipeline import durable, kit, ledger, machine, protocol, prove, registrar, report, stage
+from pipeline import durable, kit, ledger, machine, protocol, prove, registrar, report, stage, views
 from pipeline.errors import BaselineMismatch, EvidenceError, UsageError, Waiting
 from pipeline.house import House, Say
 from pipeline.kit import Kit
@@ -51,22 +51,28 @@ def land(house: House, ask: Ask, say: Say) -> Ended:
         ended = _ended_before(house, target, book, finished, ask)
         if ended is not None:
             return ended
-        attempt = protocol.open_attempt(book, target.name)
+        waiting = protocol.open_attempts(book, target.name)
         if ask.evidence is not None or ask.resume is not None:
-            return conclude(house, target, book, _asked(attempt, ask, target), ask, say)
+            return conclude(house, target, _asked(waiting, ask, target), ask, say)
         taken = house.repository.collect(house.folder, house.subject, at=ask.at, target=target)
-        if attempt is not None and not taken.dirty and not _local(ask):
-            if _goes_on(house, attempt, taken, ask):
-                return conclude(house, target, book, attempt, ask, say)
-            why = "the source, or what was asked, changed before there was a verdict"
-            book = (*book, registrar.void(house, attempt, why, say))
+        tried = _local(ask) or bool(taken.dirty)
+        if waiting and not tried:
+            if _goes_on(waiting[-1], taken, ask):
+                return conclude(house, target, waiting, ask, say)
+            if not _follows(house, target, waiting[-1], ask):
+                why = "the source, or what was asked, changed before there was a verdict"
+                book = (*book, registrar.void(house, waiting[-1], why, say))
         shutil.rmtree(house.workspace("stage"), ignore_errors=True)
-        staged = stage.stage(house, target, book, ask, taken, copy, say)
-        if staged.proof or _local(ask) or taken.dirty:
+        here = protocol.standing(book, target.name) if tried else protocol.start(book, target.name)
+        baseline = copy.read_bytes() if copy else None
+        if isinstance(here, Attempt):
+            baseline = kit.load(registrar.room_of(house, here) / "kit").objects[here.artifact.sha256]
+        staged = stage.stage(house, target, book, ask, taken, here, baseline, say)
+        if staged.proof or tried:
             return rehearse(house, staged, say)
         registrar.require_committed(house, book)
         attempt = registrar.begin(house, staged, book, say)
-        return conclude(house, target, house.ledger.read(), attempt, ask, say)
+        return conclude(house, target, (*waiting[: waiting.index(here) + 1 if here in waiting else 0], attempt), ask, say)
 
 
 def finish(house: House, target: Target, ask: Ask, say: Say) -> tuple[Sequence[Record], Result | None]:
@@ -89,7 +95,7 @@ def finish(house: House, target: Target, ask: Ask, say: Say) -> tuple[Sequence[R
         return house.ledger.read(), landed
     assert newest is not None
     say(f"finish    promote {newest.sequence} had not reached the view: completing it")
-    registrar.show(house, book, target.name)
+    views.show(house, book, target.name)
     return book, protocol.result_of(book, newest)
 
 
@@ -113,21 +119,34 @@ def snapshot(house: House, target: Target, book: Sequence[Record], say: Say) -> 
     return copy
 
 
-def conclude(house: House, target: Target, book: Sequence[Record], attempt: Attempt, ask: Ask, say: Say) -> Ended:
-    """Proves an attempt, or takes the evidence that was carried here; judges, archives, records, promotes."""
-    here = protocol.standing(book, target.name)
-    if attempt.baseline != protocol.baseline_row(here):
+def conclude(house: House, target: Target, attempts: Sequence[Attempt], ask: Ask, say: Say) -> Ended:
+    """Proves attempts, or takes the evidence that was carried here, and ends with the last; one that fails voids the rest."""
+    if ask.evidence is None and target.needs is not None and target.needs not in machine.describe(target.needs):
+        raise _carried(house, target, attempts, ask)
+    ended = _conclude(house, target, attempts[0], ask, say)
+    for attempt in attempts[1:]:
+        if ended.code:
+            registrar.void(house, attempt, f"attempt {attempt.baseline and attempt.baseline.sequence} did not land", say)
+        else:
+            say(ended.last)
+            ended = _conclude(house, target, attempt, ask, say)
+    return ended
+
+
+def _conclude(house: House, target: Target, attempt: Attempt, ask: Ask, say: Say) -> Ended:
+    """One attempt: judged, archived, recorded, promoted."""
+    if not protocol.stands_on(house.ledger.read(), attempt):
         registrar.void(house, attempt, "the target moved on before there was a verdict", say)
         raise UsageError(
             f"attempt {attempt.sequence}", "its baseline is no longer the current one; it is void now", "land again"
         )
-    room = house.workspace(f"{attempt.sequence:06d}")
+    room = registrar.room_of(house, attempt)
     if not registrar.is_whole(room):
         registrar.void(house, attempt, "its workspace is gone, and its samples with it", say)
         raise Waiting(f"attempt {attempt.sequence}", "its workspace is gone; it is void now, and counts", "land again")
     opened = kit.load(room / "kit")
     plan = _own_plan(opened, attempt)
-    evidence = _evidence(room, plan, target, ask, say)
+    evidence = _evidence(room, plan, ask, say)
     decision = registrar.judged(plan, evidence)
     measured = registrar.measured(plan, opened.objects, room / "sizes")
     result = registrar.record(house, attempt, opened, plan, evidence, decision, measured)
@@ -169,17 +188,17 @@ def _ended_before(
     return Ended(code=CODES[result.verdict], last=last, record=result)
 
 
-def _asked(attempt: Attempt | None, ask: Ask, target: Target) -> Attempt:
-    """The open attempt that --resume or --evidence is about. Raises UsageError."""
-    if attempt is None:
+def _asked(waiting: Sequence[Attempt], ask: Ask, target: Target) -> Sequence[Attempt]:
+    """The open attempts that --resume or --evidence is about. Raises UsageError."""
+    if not waiting:
         raise UsageError(target.name, "has no open attempt", "run `land` without --resume and --evidence")
-    if ask.resume not in (None, attempt.sequence):
+    if ask.resume not in (None, waiting[0].sequence):
         raise UsageError(
             f"--resume {ask.resume}",
-            f"the open attempt of {target.name} is {attempt.sequence}",
-            f"--resume {attempt.sequence}",
+            f"the open attempt of {target.name} is {waiting[0].sequence}",
+            f"--resume {waiting[0].sequence}",
         )
-    return attempt
+    return waiting
 
 
 def _local(ask: Ask) -> bool:
@@ -187,10 +206,17 @@ def _local(ask: Ask) -> bool:
     return ask.dry_run or ask.check is not None
 
 
-def _goes_on(house: House, attempt: Attempt, taken: Source, ask: Ask) -> bool:
+def _goes_on(attempt: Attempt, taken: Source, ask: Ask) -> bool:
     """True if the open attempt is about this very tree and block."""
     same = (attempt.source.sources.sha256, attempt.source.tools.sha256) == (taken.sources, taken.tools)
     return same and ask.block in (None, attempt.block) and ask.revert is None
+
+
+def _follows(house: House, target: Target, attempt: Attempt, ask: Ask) -> bool:
+    """True if what is asked for is the block after an attempt that waits for evidence: one kit carries both."""
+    names = [block.name for block in house.subject.blocks_of(target.name)]
+    after = names[names.index(attempt.block) + 1 :][:1] if attempt.block in names else []
+    return target.needs is not None and [ask.block] == after
 
 
 def _own_plan(opened: Kit, attempt: Attempt) -> Plan:
@@ -203,7 +229,21 @@ def _own_plan(opened: Kit, attempt: Attempt) -> Plan:
     )
 
 
-def _evidence(room: Path, plan: Plan, target: Target, ask: Ask, say: Say) -> Evidence:
+def _carried(house: House, target: Target, attempts: Sequence[Attempt], ask: Ask) -> Waiting:
+    """The kit of all open attempts is written where it was asked for; says what to run there and here."""
+    where = registrar.room_of(house, attempts[-1]) / "kit"
+    if ask.kit is not None:
+        where = ask.kit
+        opened = [kit.load(registrar.room_of(house, attempt) / "kit") for attempt in attempts]
+        objects = {digest: data for one in opened for digest, data in one.objects.items()}
+        kit.pack(where, [plan for one in opened for plan in one.plans], objects)
+    there = f"python -m pipeline prove {where.name} --out evidence.json"
+    todo = f"there: {there}; here: land --target {target.name} --evidence evidence.json"
+    named = ", ".join(str(attempt.sequence) for attempt in attempts)
+    return Waiting(f"attempt {named}", f"{target.name} needs a {target.needs}, which is not here", todo)
+
+
+def _evidence(room: Path, plan: Plan, ask: Ask, say: Say) -> Evidence:
     """What a proof of the plan saw: carried here, left by an earlier run, or seen now."""
     path = registrar.evidence_of(room)
     if ask.evidence is not None:
@@ -213,16 +253,9 @@ def _evidence(room: Path, plan: Plan, target: Target, ask: Ask, say: Say) -> Evi
             what = "is missing" if isinstance(error, FileNotFoundError) else str(error)
             raise UsageError(ask.evidence, what, "name the file that `prove` wrote") from None
         return _answer(ask.evidence, data, plan)
-    if target.needs is not None and target.needs not in machine.describe():
-        if ask.kit is not None:
-            shutil.copytree(room / "kit", ask.kit)
-        where = ask.kit or room / "kit"
-        todo = f"there: python -m pipeline prove {where.name} --out evidence.json; here: land --target {target.name} --evidence evidence.json"
-        raise Waiting(f"attempt {plan.sequence}", f"{target.name} needs a {target.needs}, which is not here", todo)
-    if path.exists():
-        return _answer(path, durable.read(path), plan)
-    say("prove     checks, counterproofs, timings")
-    prove.prove(room / "kit", path)
+    if not path.exists():
+        say("prove     checks, counterproofs, timings")
+        prove.prove(room / "kit", path)
     return _answer(path, durable.read(path), plan)
 
 

@@ -58,12 +58,27 @@ def result_of(ledger: Sequence[Record], promote: Promote) -> Result:
     return result
 
 
-def open_attempt(ledger: Iterable[Record], target: str) -> Attempt | None:
-    """The target's attempt that has neither a result nor a void."""
+def open_attempts(ledger: Iterable[Record], target: str) -> tuple[Attempt, ...]:
+    """The target's attempts that have neither a result nor a void: several where a kit carries blocks in a row."""
     ledger = list(ledger)
     closed = {r.attempt for r in ledger if isinstance(r, Result)} | {r.voids for r in ledger if isinstance(r, Void)}
-    attempts = (r for r in ledger if isinstance(r, Attempt) and r.target == target and r.sequence not in closed)
-    return next(attempts, None)
+    attempts = (r for r in ledger if isinstance(r, Attempt) and r.target == target)
+    return tuple(attempt for attempt in attempts if attempt.sequence not in closed)
+
+
+def start(ledger: Sequence[Record], target: str) -> Promote | Attempt | None:
+    """What the target's next attempt compares with: the last one that is still open, else the newest promote."""
+    waiting = open_attempts(ledger, target)
+    return waiting[-1] if waiting else standing(ledger, target)
+
+
+def stands_on(ledger: Sequence[Record], attempt: Attempt) -> bool:
+    """True while the target stands at what the attempt compares with, or at what that attempt landed as."""
+    here = standing(ledger, attempt.target)
+    if here is None or attempt.baseline is None:
+        return here is None and attempt.baseline is None
+    known = (here.sequence, result_of(ledger, here).attempt)
+    return attempt.baseline.sequence in known and attempt.baseline.sha256 == here.artifact.sha256
 
 
 def result_about(ledger: Iterable[Record], attempt: int) -> Result | None:
@@ -79,9 +94,10 @@ def unpromoted(ledger: Iterable[Record], target: str) -> Result | None:
     return next((r for r in landed if r.sequence not in done), None)
 
 
-def choose(subject: Subject, target: Target, ledger: Sequence[Record], asked: str | None) -> Step:
+def choose(
+    subject: Subject, target: Target, ledger: Sequence[Record], here: Promote | Attempt | None, asked: str | None
+) -> Step:
     """The block that this landing is about. Raises UsageError for a block out of order, naming what may land."""
-    here = standing(ledger, target.name)
     blocks = [block.name for block in subject.blocks_of(target.name)]
     if here is not None and here.block not in blocks:
         raise UsageError(subject.where, f"block {here.block}, at which {target.name} stands, is gone", "bring it back")
@@ -163,13 +179,13 @@ def owed(
     target: Target,
     block: Block,
     ledger: Sequence[Record],
+    here: Promote | Attempt | None,
     *,
     artifact: str,
     tools: str,
     when: Mapping[str, str],
 ) -> Owed:
-    """What a landing of this artifact must show, by its own manifest and the ledger before it."""
-    here = standing(ledger, target.name)
+    """What a landing of this artifact must show against `here`, by its own manifest and the ledger before it."""
     identity = here is not None and here.artifact.sha256 == artifact
     apart = here is not None and not identity
     checks = applicable(subject, target, block, baseline=apart)
@@ -183,7 +199,7 @@ def owed(
         mutants=biting(subject.mutants_at(target.name, block.name), checks, green),
         dropped=dropped(subject, target, block, ledger),
         benches=subject.benches_at(target.name, block.name) if apart else (),
-        figures=subject.figures_at(target.name, block.name) if apart else (),
+        figures=() if identity else subject.figures_at(target.name, block.name),
         gate=block.gate if apart and target.name in (block.faster_on or (target.name,)) else "regression",
     )
 
@@ -194,9 +210,9 @@ def biting(mutants: Iterable[Mutant], checks: Iterable[Check], green: Mapping[st
     return tuple(mutant for mutant in mutants if fresh and (mutant.neutral or fresh & {*mutant.caught_by}))
 
 
-def baseline_row(promote: Promote | None) -> Baseline | None:
+def baseline_row(here: Promote | Attempt | None) -> Baseline | None:
     """How a plan and its records name the baseline."""
-    return Baseline(sequence=promote.sequence, sha256=promote.artifact.sha256) if promote else None
+    return Baseline(sequence=here.sequence, sha256=here.artifact.sha256) if here else None
 
 
 def plan_jobs(

@@ -86,7 +86,7 @@ class _Proof:
         figures = [f for figure in self.plan.figures for f in self._figure(figure)] if sound else []
         return Evidence(
             plan=canonical.sha256(self.plan.to_bytes()),
-            machine=machine.describe(),
+            machine=machine.describe(self.plan.needs),
             time={"startedOn": started, "finishedOn": self.room.once("finished", machine.now, str)},
             jobs=tuple(jobs),
             samples=tuple(samples),

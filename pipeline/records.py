@@ -144,15 +144,14 @@ def from_bytes(data: bytes) -> Record:
     made = {f"urn:kestrel:landing:{name}:v1": made for name, made in KINDS.items()}.get(statement["predicateType"])
     if made is None:
         raise ValueError(f"unknown kind {statement['predicateType']!r}")
-    record = canonical.typed(made, {**_object(statement["predicate"]), "artifact": _artifact(statement["subject"])})
-    need(to_bytes(record) == data, "not as a record is written")
-    return record
+    return canonical.typed(made, {**_object(statement["predicate"]), "artifact": _artifact(statement["subject"])})
 
 
 def _artifact(subject: Any) -> dict[str, Any]:
     match subject:
         case [{"name": str(name), "digest": {"sha256": str(digest)}}]:
-            return {"name": name, "sha256": digest}
+            if subject == [{"name": name, "digest": {"sha256": digest}}]:
+                return {"name": name, "sha256": digest}
     raise ValueError("a record has one subject with a name and a sha256")
 
 

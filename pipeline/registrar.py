@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline import canonical, durable, kit, ledger, machine, protocol, prove, sizes, source, timing, tree
+from pipeline import canonical, durable, kit, ledger, machine, protocol, prove, sizes, source, timing, tree, views
+from pipeline.baselines import CURRENT
 from pipeline.claims import Artifact, Digest, Sizes
-from pipeline.errors import BaselineMismatch, EvidenceError, UsageError
+from pipeline.errors import EvidenceError, UsageError
 from pipeline.house import House, Say, command_line, environment
 from pipeline.kit import Kit
 from pipeline.proof import CANDIDATE, Evidence, Plan
@@ -44,13 +45,20 @@ def is_whole(room: Path) -> bool:
 def require_committed(house: House, book: Sequence[Record]) -> None:
     """Raises UsageError unless every record, view and object so far is committed: one landing at a time.
 
-    Asks nothing for what a crash left: a writer's temporary file, an object that no record names.
+    Asks nothing for what a crash left: a writer's temporary file, an object that no record names. Raises
+    BaselineMismatch first: a build may have written where it must not.
     """
+    views.require(house, book)
     named = {digest for record in book for digest in named_objects(record)}
     for path in map(Path, house.repository.uncommitted([house.ledger.folder, house.baselines.folder])):
         left = path.parent.name == house.baselines.objects_folder.name and path.name not in named
         if not left and not any(part.startswith(durable.TEMPORARY) for part in path.parts):
             raise UsageError(path, "of an earlier landing is not committed", "git add ledger baselines, and commit")
+
+
+def room_of(house: House, attempt: Attempt) -> Path:
+    """The workspace of an attempt."""
+    return house.workspace(f"{attempt.sequence:06d}")
 
 
 def begin(house: House, staged: Staged, book: Sequence[Record], say: Say) -> Attempt:
@@ -141,7 +149,8 @@ def record(
 
 
 def promote(house: House, result: Result, say: Say) -> None:
-    """The promote record is written, then the views follow it."""
+    """The promote record is written, then the views follow it. Raises BaselineMismatch if `current` changed meanwhile."""
+    views.require_one(house, house.ledger.read(), result.target, CURRENT)
     made = Promote(
         artifact=result.artifact,
         target=result.target,
@@ -175,44 +184,6 @@ def void(house: House, attempt: Record, why: str, say: Say) -> Void:
     say(f"void      record {appended.sequence}: {attempt.sequence} is void: {why}")
     assert isinstance(appended, Void)
     return appended
-
-
-def require_views(house: House, book: Sequence[Record]) -> None:
-    """Raises BaselineMismatch unless `current` and `previous` of every target are what the ledger promoted."""
-    for target in sorted({record.target for record in book}):
-        promotes = [r for r in book if isinstance(r, Promote) and r.target == target]
-        for view, promote in (("current", promotes[-1:]), ("previous", promotes[-2:-1])):
-            found = house.baselines.look(target, view=view)
-            wanted = (promote[0].artifact.name, promote[0].artifact.sha256) if promote else None
-            if found != wanted:
-                path = house.baselines.view(view, target) / (wanted or found or ("", ""))[0]
-                is_now, was = (pair[1] if pair else "missing" for pair in (found, wanted))
-                todo = "find out who changed it, then `python -m pipeline restore`"
-                raise BaselineMismatch(path, f"is {is_now}, promoted was {was if wanted else 'nothing'}", todo)
-
-
-def show(house: House, book: Sequence[Record], target: str) -> Artifact:
-    """Both views of a target are made again from its promotes, of which there is one; returns the current artifact."""
-    newest, *older = [r.artifact for r in reversed(book) if isinstance(r, Promote) and r.target == target][:2]
-    house.baselines.restore(
-        target,
-        artifact_name=newest.name,
-        current=newest.sha256,
-        previous=older[0].sha256 if older else None,
-        previous_name=older[0].name if older else None,
-    )
-    return newest
-
-
-def restore(house: House, say: Say) -> str:
-    """Both views of every target are made again from the archive; returns the last line. Raises ArchiveError, Busy."""
-    with ledger.lock(house.root, "restore"):
-        book = house.book()
-        for target in sorted({record.target for record in book if isinstance(record, Promote)}):
-            newest = show(house, book, target)
-            say(f"restore   {target}: {newest.name} {newest.sha256}")
-        require_views(house, book)
-        return "SOUND: the views are what the newest promotes name"
 
 
 def void_by_hand(house: House, sequence: int, why: str, say: Say) -> str:

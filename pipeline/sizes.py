@@ -18,7 +18,7 @@ from pipeline import claims, durable
 from pipeline.errors import BuildError
 
 if TYPE_CHECKING:
-    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import Section
 
 ELF_MAGIC: Final = b"\x7fELF"
 ZIP_MAGIC: Final = b"PK\x03\x04"
@@ -119,11 +119,9 @@ def _parts(where: str, data: bytes) -> tuple[Rows, Rows, Rows]:
 
     try:
         elf = ELFFile(io.BytesIO(data))
-        found = [
-            (section.name, section["sh_type"], section["sh_offset"], section["sh_size"])
-            for section in elf.iter_sections()
-        ]
-        kernels = _cubin_kernels(found) if elf["e_machine"] in _EM_CUDA else _functions(elf)
+        whole = list(elf.iter_sections())
+        found = [(part.name, part["sh_type"], part["sh_offset"], part["sh_size"]) for part in whole]
+        kernels = _cubin_kernels(found) if elf["e_machine"] in _EM_CUDA else _functions(whole)
     except Exception as error:  # the parser meets foreign bytes, and raises whatever they lead it to
         raise BuildError(where, f"is no sound ELF file: {type(error).__name__} {error}".rstrip(), _TODO) from None
     here = [row for row in found if row[1] not in ("SHT_NOBITS", "SHT_NULL")]
@@ -138,11 +136,12 @@ def _cubin_kernels(sections: list[tuple[str, Any, int, int]]) -> list[tuple[str,
     return [(row[0].removeprefix(_CUBIN_CODE), row[3]) for row in sections if row[0].startswith(_CUBIN_CODE)]
 
 
-def _functions(elf: ELFFile) -> list[tuple[str, int]]:
+def _functions(sections: list[Section]) -> list[tuple[str, int]]:
     """Defined functions of .symtab, or where that was stripped, of .dynsym."""
     from elftools.elf.sections import SymbolTableSection
 
-    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+    tables = {section.name: section for section in sections if section.name in (".symtab", ".dynsym")}
+    table = tables.get(".symtab") or tables.get(".dynsym")
     if not isinstance(table, SymbolTableSection):
         return []
     if table.num_symbols() > SYMBOLS_MAX:

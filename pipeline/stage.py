@@ -21,7 +21,7 @@ from pipeline.errors import UsageError
 from pipeline.house import House, Say, pipeline_digest
 from pipeline.proof import CANDIDATE, Plan
 from pipeline.protocol import Owed, Step
-from pipeline.records import Promote, Record, Result
+from pipeline.records import Attempt, Promote, Record, Result
 from pipeline.source import Source
 from pipeline.subject import Block, Check, Target, matches
 from pipeline.tree import SourceFile
@@ -74,13 +74,22 @@ class Staged:
 
 
 def stage(
-    house: House, target: Target, book: Sequence[Record], ask: Ask, taken: Source, copy: Path | None, say: Say
+    house: House,
+    target: Target,
+    book: Sequence[Record],
+    ask: Ask,
+    taken: Source,
+    here: Promote | Attempt | None,
+    baseline: bytes | None,
+    say: Say,
 ) -> Staged:
-    """Builds what the next landing compares. Raises UsageError, BuildError, ToolchainMoved, ManifestError."""
-    here = protocol.standing(book, target.name)
-    before = protocol.result_of(book, here) if here else None
+    """Builds what the next landing compares with `here`, whose artifact is `baseline`.
+
+    Raises UsageError, BuildError, ToolchainMoved, ManifestError.
+    """
+    before = protocol.result_of(book, here) if isinstance(here, Promote) else None
     step = (
-        protocol.choose(house.subject, target, book, ask.block)
+        protocol.choose(house.subject, target, book, here, ask.block)
         if ask.revert is None
         else _reverted(house, target, book, ask.revert)
     )
@@ -95,17 +104,17 @@ def stage(
         workshop.build_baseline(house, target, known, room / "baseline", say)  # did the toolchain move?
     _as_asked(ask, before, taken, built, book)
     identity = here is not None and built.sha256 == here.artifact.sha256
-    proof = _proof(ask, here, before, step, taken) if identity else 0
+    proof = _proof(ask, here, before, step, taken) if identity and isinstance(here, Promote) else 0
     cargo = Cargo()
     cargo.add_tree(CANDIDATE, taken.files)
     cargo.add_artifact(CANDIDATE, durable.read(built.path))
-    if copy is not None:
-        cargo.add_artifact("baseline", durable.read(copy))
-    plan = _plan(house, target, book, ask, step, taken, built, cargo, proof=proof)
+    if baseline is not None:
+        cargo.add_artifact("baseline", baseline)
+    plan = _plan(house, target, book, ask, step, taken, built, here, cargo, proof=proof)
     shutil.rmtree(room, ignore_errors=True)
-    since = before.source.git_commit if before else None
+    older = here if isinstance(here, Attempt) else before
     head = taken.commit or house.repository.head()
-    increment = house.repository.commits_between(since, head, house.folder) if before and head else ()
+    increment = house.repository.commits_between(older.source.git_commit, head, house.folder) if older and head else ()
     return Staged(
         plan=plan,
         block=step.block,
@@ -126,13 +135,14 @@ def _plan(
     step: Step,
     taken: Source,
     built: Built,
+    here: Promote | Attempt | None,
     cargo: Cargo,
     *,
     proof: int,
 ) -> Plan:
     subject, block = house.subject, step.block
     when = {c.id: when_digest(c, taken.files, built.toolchain) for c in subject.checks if c.when}
-    owed = protocol.owed(subject, target, block, book, artifact=built.sha256, tools=taken.tools, when=when)
+    owed = protocol.owed(subject, target, block, book, here, artifact=built.sha256, tools=taken.tools, when=when)
     if ask.check is not None:
         owed = _narrowed(owed, ask.check, block)
     made = workshop.build_mutants(house, target, taken, built, owed.mutants, house.workspace("stage") / "mutants")

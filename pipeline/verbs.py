@@ -34,7 +34,6 @@ class Outcome:
 
     colour: Colour
     where: str | None
-    outputs: Outputs
     differing: int
 
 
@@ -53,11 +52,11 @@ def outcome(check: Check, seen: JobSeen, *, teeth: bool) -> Outcome:
         faults = [fault for i in range(len(planned)) if i not in lost for fault in _alone(check, seen, i)]
         if not faults:
             where = f"side {lost[0] + 1}: {_last_line(seen.sides[lost[0]])}"
-            return Outcome(colour=Colour.UNOBTAINABLE, where=where, outputs=listed(seen), differing=0)
+            return Outcome(colour=Colour.UNOBTAINABLE, where=where, differing=0)
     else:
         faults = _VERBS[check.verb](check, seen)
     colour = Colour.RED if faults else Colour.GREEN
-    return Outcome(colour=colour, where=faults[0] if faults else None, outputs=listed(seen), differing=len(faults))
+    return Outcome(colour=colour, where=faults[0] if faults else None, differing=len(faults))
 
 
 def listed(seen: JobSeen) -> Outputs:

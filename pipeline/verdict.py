@@ -65,10 +65,9 @@ def judge(plan: Plan, evidence: Evidence) -> Decision:
 def _outcome(plan: Plan, job: Job, seen: JobSeen) -> Outcome:
     """The colour of one job. Raises ValueError unless it was fed the plan's own tree, artifacts and inputs."""
     made = verbs.outcome(plan.check(job.check), seen, teeth=job.teeth)
-    for side in seen.sides:
-        wanted = plan.reads(side.argv, of=job.of, tree=job.tree)
-        if side.inputs[: len(wanted)] != wanted:
-            raise ValueError(f"job {seen.id} names other inputs than the plan's")
+    wanted = {side.argv: plan.reads(side.argv, of=job.of, tree=job.tree) for side in seen.sides}
+    if any(side.inputs[: len(wanted[side.argv])] != wanted[side.argv] for side in seen.sides):
+        raise ValueError(f"job {seen.id} names other inputs than the plan's")
     return made
 
 
@@ -105,7 +104,7 @@ def _check(
         argv=check.commands(teeth=teeth),
         inputs=tuple(inputs[key] for key in sorted(inputs)),
         verdict=outcome.colour.value if outcome else Colour.GREEN.value,
-        outputs=outcome.outputs if outcome else None,
+        outputs=verbs.listed(seen) if seen else None,
         differing=outcome.differing if outcome else 0,
         where=outcome.where if outcome else None,
         green_in=plan.green.get(check.id),

@@ -6,14 +6,14 @@ import dataclasses
 import shutil
 from collections.abc import Sequence
 
-from pipeline import audit, ledger, protocol, registrar, stage, verbs, workshop
+from pipeline import audit, ledger, protocol, registrar, stage, verbs, views, workshop
 from pipeline.build import Built
 from pipeline.cargo import Cargo
 from pipeline.claims import Check as Proved
 from pipeline.errors import BaselineMismatch, Inconclusive, IntegrityError
 from pipeline.house import House, Say
 from pipeline.proof import CANDIDATE, Job
-from pipeline.records import Record, Result
+from pipeline.records import Promote, Record, Result
 from pipeline.source import Source
 from pipeline.subject import Target
 
@@ -23,7 +23,7 @@ def verify(house: House, say: Say) -> str:
     with ledger.lock(house.root, "verify"):
         book = audit.audit(house, say)
         if not book:
-            registrar.require_views(house, book)
+            views.require(house, book)
             return "SOUND: nothing landed yet"
         targets = [t for t in house.subject.targets if protocol.standing(book, t.name) is not None]
         for target in targets:
@@ -68,10 +68,28 @@ def _built(house: House, target: Target, result: Result, taken: Source, say: Say
 def _dumps(
     house: House, target: Target, book: Sequence[Record], result: Result, taken: Source, data: bytes, say: Say
 ) -> None:
-    """The first side of every recorded `same` check gives the recorded listing again."""
+    """The first side of every recorded `same` check gives the recorded listing again.
+
+    Where the target needs hardware, the artifact of one that does not stands in for it: lanes that agree leave the
+    same bytes.
+    """
+    runner = target
     if target.needs is not None:
-        return
-    known = {check.id: check for check in house.subject.checks_at(target.name, result.block)}
+        stand_in = _stand_in(house, book, result.block)
+        if stand_in is None:
+            say(
+                f"dumps     {target.name}: no target without needs has landed {result.block}; its dumps were not made again"
+            )
+            return
+        runner, data = stand_in
+        say(
+            f"dumps     {target.name}: recorded on {result.machine.get(target.needs)}, made again by the artifact of {runner.name}"
+        )
+    known = {
+        check.id: check
+        for check in house.subject.checks_at(target.name, result.block)
+        if runner.name in check.targets or not any("{candidate}" in word for word in (*check.sides, ())[0])
+    }
     recorded = {
         c.id: c for c in _outputs(book, result) if c.id in known and c.argv == known[c.id].commands(teeth=False)
     }
@@ -85,9 +103,10 @@ def _dumps(
     cargo = Cargo()
     cargo.add_tree(CANDIDATE, taken.files)
     cargo.add_artifact(CANDIDATE, data)
+    cargo.add_earlier(house, runner, book, [side for check in checks for side in check.sides])
     jobs = tuple(Job(id=c.id, check=c.id, of=CANDIDATE, tree=CANDIDATE, teeth=False) for c in checks)
     plan = dataclasses.replace(
-        stage.blank(house, target, house.subject.block(result.block), cargo, taken, checks), jobs=jobs
+        stage.blank(house, runner, house.subject.block(result.block), cargo, taken, checks), jobs=jobs
     )
     decision, _ = registrar.rehearsed(house, plan, cargo.objects)
     for check in decision.checks:
@@ -97,6 +116,15 @@ def _dumps(
             todo = "land what changed them, or take it back"
             raise IntegrityError(f"dumps of check {check.id}", f"are {now}, recorded were {was and was.sha256}", todo)
         say(f"dumps     {check.id}: {check.outputs.files if check.outputs else 0} files, as recorded")
+
+
+def _stand_in(house: House, book: Sequence[Record], block: str) -> tuple[Target, bytes] | None:
+    """A target that runs anywhere, and the newest artifact of that block on it."""
+    for target in house.subject.targets:
+        landed = [r for r in book if isinstance(r, Promote) and (r.target, r.block) == (target.name, block)]
+        if target.needs is None and landed:
+            return target, house.baselines.fetch(landed[-1].artifact.sha256)
+    return None
 
 
 def _outputs(book: Sequence[Record], result: Result) -> list[Proved]:
