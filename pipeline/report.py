@@ -80,10 +80,10 @@ def matrix(checks: Sequence[Check], mutants: Sequence[str]) -> str:
 def sizes_lines(sizes: Sizes) -> str:
     """What grew: the artifact, and every section, kernel and host file whose bytes changed."""
     lines = [_change("artifact", *sizes.artifact)]
-    for kind, table in (("section", sizes.sections), ("kernel", sizes.kernels), ("host", sizes.host)):
+    for kind, table in (("sections", sizes.sections), ("kernels", sizes.kernels), ("host files", sizes.host)):
         changed = {name: row for name, row in sorted(table.items()) if row[0] != row[1]}
         known = [row[1] for row in table.values() if row[1] is not None]
-        lines.append(f"  {kind}s: {len(table)}, {sum(known):,} bytes, {len(changed)} changed")
+        lines.append(f"  {kind}: {len(table)}, {sum(known):,} bytes, {len(changed)} changed")
         if sizes.artifact[0] is not None:
             lines += [f"  {_change(name, *row)}" for name, row in changed.items()]
     return "\n".join(lines)
@@ -136,6 +136,7 @@ def _source(record: Attempt | Result) -> list[tuple[str, str]]:
         *([("source tar", source.archive.sha256)] if source.archive else []),
         ("baseline", f"record {baseline.sequence}, {baseline.sha256}" if baseline else "none: the first landing"),
         *(("build", " ".join(argv)) for argv in record.build.argv),
+        ("reproducible", record.build.reproducible),
         *((f"toolchain {tool.name}", f"{tool.version} {tool.digest}") for tool in record.build.toolchain),
         ("plan", record.plan.sha256),
         *([("evidence", record.evidence.sha256)] if isinstance(record, Result) else []),
