@@ -1,6 +1,7 @@
 """python -m kernels COMMAND: one call into a tool, and the only place that catches its errors."""
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -9,6 +10,12 @@ COMMANDS = {
     "build": ("kernels.tools.build", "compile and pack the artifact of a target"),
     "dump": ("kernels.tools.dump", "run an artifact over tokens and write every hidden state, logit and state plane"),
     "oracle": ("kernels.tools.oracle", "write what the float64 model, or a stored reference, says of the same run"),
+    "lanes": ("kernels.tools.lanes", "run an artifact over many cases, for one lane to equal another"),
+    "bitmath": ("kernels.tools.bitmath", "digests of every function of bitmath.cuh over all inputs"),
+    "weights": ("kernels.tools.weights", "digests of synthetic weights, as a device or as NumPy makes them"),
+    "sanitize": ("kernels.tools.sanitize", "run a step of a CUDA artifact under compute-sanitizer"),
+    "resources": ("kernels.tools.resources", "what each kernel of a CUDA artifact takes, and whether it spills"),
+    "figures": ("kernels.tools.figures", "time a copy and the step of the whole 27B on the device"),
     "refusals": ("kernels.tools.refusals", "drive an artifact into one refusal"),
 }
 USAGE = 2
@@ -33,7 +40,9 @@ def main(argv: Sequence[str]) -> int:
         if not hasattr(error, "exit_code"):
             raise
         reason = f" [{error.reason}]" if hasattr(error, "reason") else ""
-        print(f"{type(error).__name__}: {error}{reason}", file=sys.stderr)
+        print(f"{type(error).__name__}: {error}{reason}", file=sys.stderr, flush=True)
+        if getattr(error, "last_word", False):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
         return int(error.exit_code)
 
 

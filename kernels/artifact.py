@@ -47,6 +47,7 @@ ENTRIES = (
     *(Entry(name, since="base", required=True) for name in ("open", "forward", "planes", "reset")),
     *(Entry(name, since="base", required=True) for name in ("hidden", "logits", "argmax")),
     *(Entry(name, since="base", required=True) for name in ("shape", "from_folder", "Synthetic", "Checkpoint")),
+    *(Entry(name, since="base", required=False) for name in ("open_device", "weight", "step_ns", "step_kernels")),
 )
 
 

@@ -175,4 +175,6 @@ def one_call_each(rng: np.random.Generator) -> list[Call]:
         Call("embed_f32", 4, (floats(rng, 4, n), third, out, n)),
         Call("embed_q4", 1, (words, scales, third, out, n)),
         Call("argmax", 1, (x, Out((1,), np.int32), n)),
+        Call("synthetic_words", 7, (Out((13, 4 * 32), np.int32), -5, 1 << 30, 13, n)),
+        Call("synthetic_scales", 1, (Out((13, 4 * 4), np.int32), -5, 1 << 30, 7 << 10, 13, n)),
     ]

@@ -109,9 +109,9 @@ def test_weights_without_a_half_are_refused(bad: float) -> None:
 
 
 def test_stored_bytes_are_what_packing_makes() -> None:
-    """What a tensor is said to take on the device is what its arrays take."""
+    """What a tensor is said to take on the device, buffer by buffer, is what its arrays take."""
     tensor = weights.Tensor("m", (7, 300), weights.Q4)
     matrix = np.ones(tensor.shape, dtype=np.float32)
     packed = weights.pack(matrix, where="m")
-    assert weights.stored_bytes(tensor, weights.Q4) == packed.words.nbytes + packed.scales.nbytes
-    assert weights.stored_bytes(tensor, weights.F32) == matrix.nbytes
+    assert weights.stored_bytes(tensor, weights.Q4) == (packed.words.nbytes, packed.scales.nbytes)
+    assert weights.stored_bytes(tensor, weights.F32) == (matrix.nbytes,)

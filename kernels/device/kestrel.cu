@@ -8,3 +8,4 @@
 #include "rope.cuh"
 #include "sample.cuh"
 #include "swiglu.cuh"
+#include "synthetic.cuh"

@@ -6,6 +6,7 @@ with every argument converted once. How blocks are spread over threads decides n
 
 import ctypes
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .device import Launch
 from .errors import KernelError
 
 THREADS_MAX = 256
@@ -27,9 +29,9 @@ COST_NS: dict[str, Callable[..., int]] = {
     "gemv_f32": lambda rows_a, rows_b, cols: (rows_a + rows_b) * cols // 4,
     "gdn_delta": lambda key_heads, value_heads, key_dim, value_dim: value_heads * key_dim * value_dim,
     "attention": lambda heads, kv_heads, head_dim, stride: heads * head_dim * stride // 4,
+    "synthetic_words": lambda low, high, rows, cols: rows * cols // 16,
+    "synthetic_scales": lambda low, high, exponent, rows, cols: rows * cols // 64,
 }
-
-Launch = Callable[[], object]
 
 
 class Buffer:
@@ -81,6 +83,14 @@ class Device:
             raise KernelError("cpu", what, "this is a fault of the engine")
         buffer.array[...] = array
 
+    def copy(self, target: Buffer, source: Buffer) -> Launch:
+        """The copy of one buffer to another of its size, bound."""
+        if target.array.nbytes != source.array.nbytes:
+            what = f"a copy of {source.array.nbytes} bytes to {target.array.nbytes}"
+            raise KernelError("cpu", what, "this is a fault of the engine")
+        self._kept += (target, source)
+        return Launch("copy", 0, partial(ctypes.memmove, target.address, source.address, source.array.nbytes))
+
     def bind(self, kernel: str, grid: int, *args: Buffer | int | np.float32 | None) -> Launch:
         """One launch of `grid` blocks, ready to run. The buffers live as long as the launch does."""
         try:
@@ -94,19 +104,25 @@ class Device:
         parts = min(self._threads, grid) if cost >= self._split_ns else 1
         edges = [grid * i // parts for i in range(parts + 1)]
         calls = [partial(function, ctypes.c_int(low), ctypes.c_int(high), *ready) for low, high in pairwise(edges)]
-        return calls[0] if parts == 1 else partial(self._together, calls)
+        return Launch(kernel, grid, calls[0] if parts == 1 else partial(self._together, calls))
 
     def run(self, launches: Iterable[Launch]) -> None:
         """Runs launches one after the other; returns when the last has ended."""
         for launch in launches:
-            launch()
+            launch.call()
+
+    def timed(self, launches: Sequence[Launch]) -> int:
+        """Runs launches; ns from before the first to after the last."""
+        start = time.perf_counter_ns()
+        self.run(launches)
+        return time.perf_counter_ns() - start
 
     def close(self) -> None:
         """Ends the threads; the device is not used again."""
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _together(self, calls: Sequence[Launch]) -> None:
+    def _together(self, calls: Sequence[Callable[[], object]]) -> None:
         """The first range here, the others on the pool; returns when all have ended."""
         assert self._pool is not None
         others = [self._pool.submit(call) for call in calls[1:]]

@@ -9,6 +9,7 @@ class KernelError(Exception):
     """Input, files or machine are at fault; str() is `where: what; todo`, and the type's name is the kind."""
 
     exit_code = 2
+    last_word = False  # True: a device is broken, and what its objects print when they end only repeats this
 
     def __init__(self, where: object, what: str, todo: str):
         super().__init__(str(where), what, todo)

@@ -6,19 +6,20 @@ refused before the first byte of state changes.
 """
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from . import rope_table
 from .config import GDN, Config
-from .cpu import SPLIT_NS_MIN, Buffer, Device, Launch
+from .device import THREADS_A_BLOCK, WARPS_A_BLOCK, Device, Launch, open_device
 from .errors import KernelError, Refused
+from .placed import placed
 from .state import CURSOR, planes, scratch, scratch_stride
-from .weights import EMBEDDING, FORMS, HEAD, Packed, Weights, chunks, stored_bytes, tensors
-
-WARPS_A_BLOCK = 8
-THREADS_A_BLOCK = 256
+from .weights import EMBEDDING, FORMS, HEAD, Weights, chunks, stored_bytes, tensors
 
 
 def open_engine(
@@ -29,36 +30,44 @@ def open_engine(
     capacity: int,
     threads: int = 1,
     limit_bytes: int | None = None,
-    split_ns: int = SPLIT_NS_MIN,
+    split_ns: int | None = None,
 ) -> "Engine":
     """An engine with an empty state for up to `capacity` tokens. Raises KernelError, or Refused before it allocates."""
     if type(capacity) is not int or not 1 <= capacity <= rope_table.POSITIONS_MAX:
         raise KernelError(f"capacity {capacity}", "out of range", f"use 1..{rope_table.POSITIONS_MAX}")
     if weights.form not in FORMS:
         raise KernelError(f"weights {weights.form}", "unknown form", f"use one of {', '.join(FORMS)}")
-    needed = needed_bytes(config, capacity, weights.form)
+    sizes = tuple(_sizes(config, capacity, weights.form))
+    needed = sum(sizes)
     if limit_bytes is not None and needed > limit_bytes:
         what = f"the model needs {needed} bytes, the limit is {limit_bytes}"
         raise Refused("memory", what, "raise the limit or lower the capacity", reason="limit-bytes")
-    return Engine(Device(binary, threads=threads, split_ns=split_ns), config, weights, capacity)
+    device = open_device(binary, threads=threads, split_ns=split_ns, sizes=sizes)
+    return Engine(device, config, weights, capacity)
 
 
 def needed_bytes(config: Config, capacity: int, form: str) -> int:
     """All that an engine allocates on its device."""
-    buffers = sum(plane.bytes for source in (planes, scratch) for plane in source(config, capacity))
-    tables = 2 * 4 * capacity * (config.rotary // 2)
-    words = 3 * 4  # token, cursor, greedy token
-    return sum(stored_bytes(tensor, form) for tensor in tensors(config)) + buffers + tables + words
+    return sum(_sizes(config, capacity, form))
+
+
+def _sizes(config: Config, capacity: int, form: str) -> Iterator[int]:
+    """The bytes of every buffer."""
+    for tensor in tensors(config):
+        yield from stored_bytes(tensor, form)
+    yield from (plane.bytes for source in (planes, scratch) for plane in source(config, capacity))
+    yield from (4 * capacity * (config.rotary // 2),) * 2  # cosines, sines
+    yield from (4,) * 3  # token, cursor, greedy token
 
 
 class Engine:
     """A model, its state and its step. One at a time may call it."""
 
-    def __init__(self, device: Device, config: Config, weights: Weights, capacity: int):
+    def __init__(self, device: Device[Any], config: Config, weights: Weights, capacity: int):
         self.config, self.capacity = config, capacity
         self._device = device
         self._shapes = {tensor.name: tensor.shape for tensor in tensors(config)}
-        self._weights = {tensor.name: _uploaded(device, weights.read(tensor)) for tensor in tensors(config)}
+        self._weights = {tensor.name: placed(device, weights, tensor) for tensor in tensors(config)}
         self._planes = {plane.name: plane for plane in planes(config, capacity)}
         self._state = {name: device.zeros(plane.shape) for name, plane in self._planes.items()}
         # scratch starts as NaN, so that a kernel that reads what no kernel wrote is seen
@@ -111,6 +120,25 @@ class Engine:
             if not plane.rows:
                 self._device.write(self._state[name], np.zeros(plane.shape, dtype=np.float32))
         self._move_cursor(0)
+
+    def weight(self, name: str) -> tuple[np.ndarray, ...]:
+        """A tensor as the device holds it: words and scales, or its f32 values. Raises KernelError."""
+        if name not in self._weights:
+            raise KernelError(f"tensor {name}", "is not in this model", "name one of the table of weights.py")
+        return tuple(self._device.download(buffer) for buffer in self._weights[name])
+
+    def step_ns(self, kernel: str | None = None, *, behind: int = 0) -> int:
+        """How long a step's launches take, or those of one kernel of it; `behind` whole steps are queued before.
+
+        What a step leaves in memory is written and the cursor stays, so reset() before the next forward.
+        """
+        chosen = [launch for launch in self._step if kernel in (None, launch.kernel)]
+        self._device.run(behind * self._step)
+        return self._device.timed(chosen)
+
+    def step_kernels(self) -> dict[str, int]:
+        """The kernels of a step by name, and how often each is launched."""
+        return dict(Counter(launch.kernel for launch in self._step))
 
     def close(self) -> None:
         self._device.close()
@@ -224,7 +252,7 @@ class Engine:
         size = self.config.hidden
         return self._device.bind("add", _blocks(size, THREADS_A_BLOCK), self._scratch[x], self._scratch[y], size)
 
-    def _plain(self, name: str) -> Buffer:
+    def _plain(self, name: str) -> Any:
         """A tensor that is f32 in every form."""
         (buffer,) = self._weights[name]
         return buffer
@@ -233,12 +261,3 @@ class Engine:
 def _blocks(items: int, a_block: int) -> int:
     """Blocks that hold so many items: the quotient, rounded up."""
     return -(-items // a_block)
-
-
-def _uploaded(device: Device, value: np.ndarray | Packed) -> tuple[Buffer, ...]:
-    """A tensor as the kernels read it: a q4 matrix as words and scales, taps [taps][channels], the rest as it is."""
-    if isinstance(value, Packed):
-        return device.upload(value.words), device.upload(value.scales)
-    if value.ndim == 3:
-        return (device.upload(value[:, 0, :].T),)
-    return (device.upload(value),)

@@ -9,6 +9,7 @@ small somewhere, since a norm's epsilon shows in nothing else.
 """
 
 import hashlib
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -55,15 +56,19 @@ class Synthetic:
     def read(self, tensor: Tensor) -> np.ndarray | Packed:
         return self._packed(tensor) if tensor.form == Q4 else self._plain(tensor)
 
+    def recipe(self, tensor: Tensor) -> "Recipe":
+        """What a device needs to make a q4 tensor with the bytes that read() gives; device/synthetic.cuh."""
+        rows, cols = tensor.shape
+        _in_range(tensor.name, rows * chunks(cols) * BLOCK)
+        words, scales = (_key(self.seed, name) for name in (tensor.name, _scales_of(tensor)))
+        return Recipe(words, scales, int(_exponent(tensor)))
+
     def _packed(self, tensor: Tensor) -> Packed:
         rows, cols = tensor.shape
         count = chunks(cols)
         words = stream(self.seed, tensor.name, rows * count * BLOCK).reshape(rows, count * BLOCK)
-        draws = stream(self.seed, f"{tensor.name} scale", rows * count * BLOCKS_A_CHUNK).reshape(rows, -1)
-        size = 1 if tensor.name == EMBEDDING else cols  # of a sum; a row of the embedding is not summed
-        power = 3 + (_bits(size) + 1) // 2 + sum(less for name, less in SMALLER if tensor.name.endswith(name))
-        exponent = np.uint32((HALF_BIAS - min(power, HALF_BIAS - 1)) << 10)
-        halves = ((draws >> np.uint32(16)) & np.uint32(0x8000)) | exponent | (draws & np.uint32(0x03FF))
+        draws = stream(self.seed, _scales_of(tensor), rows * count * BLOCKS_A_CHUNK).reshape(rows, -1)
+        halves = ((draws >> np.uint32(16)) & np.uint32(0x8000)) | _exponent(tensor) | (draws & np.uint32(0x03FF))
         if cols % CHUNK:
             nibbles = np.uint32(15) << (4 * np.arange(BLOCKS_A_CHUNK, dtype=np.uint32))
             keep = (present(cols) * nibbles).sum(axis=1, dtype=np.uint32)
@@ -80,6 +85,27 @@ class Synthetic:
         return (numbers.astype(np.float32) * np.float32(2.0**-shift)).reshape(tensor.shape)
 
 
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A q4 tensor as numbers: the keys (low, high) of its two streams, and the exponent's bits of its scales."""
+
+    words: tuple[int, int]
+    scales: tuple[int, int]
+    exponent: int
+
+
+def _scales_of(tensor: Tensor) -> str:
+    """The stream of a q4 matrix's scales."""
+    return f"{tensor.name} scale"
+
+
+def _exponent(tensor: Tensor) -> np.uint32:
+    """The bits of every scale's exponent, in their place in a f16."""
+    size = 1 if tensor.name == EMBEDDING else tensor.shape[-1]  # of a sum; a row of the embedding is not summed
+    power = 3 + (_bits(size) + 1) // 2 + sum(less for name, less in SMALLER if tensor.name.endswith(name))
+    return np.uint32((HALF_BIAS - min(power, HALF_BIAS - 1)) << 10)
+
+
 def _bits(cols: int) -> int:
     """log2(cols), rounded up."""
     return (cols - 1).bit_length()
@@ -87,10 +113,8 @@ def _bits(cols: int) -> int:
 
 def stream(seed: int, name: str, count: int) -> np.ndarray:
     """The first `count` numbers of a stream, u32."""
-    if count > STREAM_MAX:
-        raise KernelError(name, f"{count} elements", f"a stream has {STREAM_MAX} at most")
-    key = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    low, high = (np.uint32(int.from_bytes(key[i : i + 4], "little")) for i in (0, 4))
+    _in_range(name, count)
+    low, high = map(np.uint32, _key(seed, name))
     out = np.empty(count, dtype=np.uint32)
     places = np.arange(min(count, AT_ONCE), dtype=np.uint32)
     for start in range(0, count, AT_ONCE):
@@ -100,6 +124,17 @@ def stream(seed: int, name: str, count: int) -> np.ndarray:
         np.bitwise_xor(part, high, out=part)
         _mix(part)
     return out
+
+
+def _in_range(name: str, count: int) -> None:
+    if count > STREAM_MAX:
+        raise KernelError(name, f"{count} elements", f"a stream has {STREAM_MAX} at most")
+
+
+def _key(seed: int, name: str) -> tuple[int, int]:
+    """The two halves of a stream's key."""
+    key = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    return int.from_bytes(key[:4], "little"), int.from_bytes(key[4:8], "little")
 
 
 def _mix(x: np.ndarray) -> None:

@@ -108,12 +108,12 @@ def chunks(cols: int) -> int:
     return -(-cols // CHUNK)
 
 
-def stored_bytes(tensor: Tensor, form: str) -> int:
-    """What a tensor takes on the device."""
+def stored_bytes(tensor: Tensor, form: str) -> tuple[int, ...]:
+    """What a tensor takes on the device, buffer by buffer: words and scales, or plain values."""
     if form == Q4 and tensor.form == Q4:
         rows, cols = tensor.shape
-        return rows * chunks(cols) * (CHUNK // 2 + 2 * BLOCKS_A_CHUNK)
-    return 4 * int(np.prod(tensor.shape, dtype=np.int64))
+        return rows * chunks(cols) * CHUNK // 2, rows * chunks(cols) * 2 * BLOCKS_A_CHUNK
+    return (4 * int(np.prod(tensor.shape, dtype=np.int64)),)
 
 
 def present(cols: int) -> np.ndarray:

@@ -21,6 +21,7 @@ ROUNDS = 5
 
 @pytest.fixture(scope="module")
 def opened(request: pytest.FixtureRequest) -> artifact.Artifact:
+    """The artifact that --artifact names, or this tree's own."""
     return artifact.load(request.config.getoption("--artifact") or artifact.tree())
 
 

@@ -116,5 +116,6 @@ def read_tokens(options: argparse.Namespace, vocab: int) -> tuple[tuple[int, ...
 
 
 def file_digest(path: Path) -> str:
+    """The digest of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-LAYOUT, INPUTS = "layout.json", "inputs.json"
-DTYPE_NAMES = {"float32": "f32", "int32": "i32"}
+LAYOUT, INPUTS, FIGURES = "layout.json", "inputs.json", "figures.json"
+DTYPE_NAMES = {"float32": "f32", "int32": "i32", "uint32": "u32", "uint8": "u8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,21 @@ class Input:
     name: str
     origin: str
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Numbers that are recorded and never judged: one for each time that it was measured."""
+
+    name: str
+    unit: str
+    values: tuple[int, ...]
+
+
+def write_figures(folder: Path, figures: list[Figure]) -> None:
+    """Writes figures.json. Creates `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FIGURES).write_text(json.dumps([asdict(figure) for figure in figures], indent=1) + "\n", encoding="utf-8")
 
 
 def write_dump(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, str]:
@@ -40,6 +55,7 @@ def write_dump(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> d
 
 
 def write_inputs(folder: Path, inputs: list[Input]) -> None:
+    """Says in inputs.json what a dump was made from."""
     (folder / INPUTS).write_text(json.dumps([asdict(item) for item in inputs], indent=1) + "\n", encoding="utf-8")
 
 
