@@ -78,7 +78,7 @@ ENTRY(gdn_delta, const float* q, const float* k, const float* v, const float* de
       float* out, int key_heads, int value_heads, int key_dim, int value_dim) {
     BLOCK PHASE {  // the columns of S are independent: 32 of them a warp
         const int head = block;
-        const Index key_head = head % key_heads;
+        const Index key_head = head / (value_heads / key_heads);
         const float* head_q = q + key_head * key_dim;
         const float* head_k = k + key_head * key_dim;
         const Floats e = splat(decay[head]);
