@@ -56,7 +56,8 @@ def lint(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Print benchmarks of the pipeline and the engine."""
     session.install("--quiet", *GROUP)
-    session.run("python", "-m", "pytest", "tests/bench_pipeline.py", "tests/bench_engine.py", "--benchmark-only", *session.posargs)
+    files = ("tests/bench_pipeline.py", "tests/bench_engine.py")
+    session.run("python", "-m", "pytest", *files, "--benchmark-only", *session.posargs)
 
 
 @nox.session

@@ -1,1 +1,1 @@
-"""Kestrel's landing protocol: staged builds, bitwise proofs, immutable baselines. It knows commands, files and bytes."""
+"""The landing protocol: staged builds, bitwise proofs, immutable baselines. It knows commands, files and bytes."""

@@ -183,7 +183,10 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Usage errors in the one form that every error has."""
+    """Usage errors in the one form that every error has. An option has one spelling."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**keywords, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(self.prog, message, "see --help")
@@ -214,7 +217,7 @@ _VERBS: Final[tuple[tuple[str, Callable[[Arguments], int], str, tuple[Row, ...]]
         _TARGET,
         (("--at",), {"metavar": "REV", "help": "land the subject as it is at a commit"}),
         (("--dry-run",), _SWITCH | {"help": "everything but the records; exit 0 if it would land"}),
-        (("--kit",), {"type": Path, "metavar": "DIR", "help": "write the kit here, for a machine that has what the target needs"}),
+        (("--kit",), {"type": Path, "metavar": "DIR", "help": "write the kit here, to be proved elsewhere"}),
         (("--evidence",), {"type": Path, "metavar": "FILE", "help": "go on with what `prove` wrote there"}),
         (("--resume",), {"type": int, "metavar": "SEQ", "help": "go on with an attempt"}),
         (("--revert",), {"type": int, "metavar": "SEQ", "help": "land what an earlier promote record promoted"}),
@@ -222,7 +225,7 @@ _VERBS: Final[tuple[tuple[str, Callable[[Arguments], int], str, tuple[Row, ...]]
         (("--check",), {"metavar": "ID", "help": "a dry run of one check and its mutants"}),
     )),
     ("compare", _compare, "compare two artifacts: bytes, sizes, timings", (
-        (("a",), {"nargs": "?", "default": "current", "metavar": "A", "help": "current, previous, work, #RECORD, a digest or a file"}),
+        (("a",), {"nargs": "?", "default": "current", "metavar": "A", "help": "current, previous, work, #N, a file"}),
         (("b",), {"nargs": "?", "default": "work", "metavar": "B"}),
         _TARGET,
     )),

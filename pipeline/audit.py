@@ -1,4 +1,4 @@
-"""Everything that the ledger claims, derived again from what is stored: chain, objects, verdicts, sources, sizes, views.
+"""Everything that the ledger claims, derived again from what is stored: chain, claims, objects, views, history.
 
 It writes nothing. What is wrong is an error that names it; what is only worth knowing is a line of the report.
 """
@@ -9,8 +9,9 @@ import gc
 import multiprocessing
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final
 
 from pipeline import build, derive, durable, protocol, registrar, views, workshop
@@ -31,13 +32,15 @@ def audit(
     With `base`, every record and object of that commit must still be there; with `deep`, every landed artifact is
     built again from its archived source, where today's toolchain is the one that its record names.
     """
+    if base is not None:
+        house.repository.resolve(base)
     book = house.ledger.read()
     say(f"ledger    {len(book)} records, each follows the one before")
     _order(house, book)
-    _derive(house, book)
+    with _deriving(house, book):
+        _objects(house, book, say)
+        house.require_kept()
     say("claims    every record follows from its archived plan, evidence and source")
-    _objects(house, book, say)
-    house.require_kept()
     views.require(house, book)
     say("views     current and previous are what the newest promotes name")
     _history(house, book, base, say)
@@ -46,17 +49,25 @@ def audit(
     return book
 
 
-def _derive(house: House, book: Sequence[Record]) -> None:
-    """Every record follows from what is archived. Spans of them are derived on all processors; the first error counts."""
+@contextmanager
+def _deriving(house: House, book: Sequence[Record]) -> Iterator[None]:
+    """When the block has ended, every record follows from what is archived; on all processors, if there are many."""
     spans = [range(i, min(i + SPAN, len(book))) for i in range(0, len(book), SPAN)]
-    with track("auditing records", len(book)) as step:
-        if len(spans) == 1:
-            _derive_span(house, book, spans[0])
-            return
-        share = multiprocessing.get_context("fork")
-        with ProcessPoolExecutor(mp_context=share, initializer=_enter, initargs=(house, book)) as pool:
-            for span in pool.map(_derive_shared, spans):
-                step(f"record {span[-1] + 1}")
+    if len(spans) < 2:
+        for span in spans:
+            _derive(house, book, span)
+        yield
+        return
+    share = multiprocessing.get_context("fork")
+    with (
+        track("auditing records", len(book)) as step,
+        ProcessPoolExecutor(mp_context=share, initializer=_enter, initargs=(house, book)) as pool,
+    ):
+        derived = pool.map(_derive_shared, spans)
+        yield
+        for span in derived:  # in order, so that the first error counts
+            for i in span:
+                step(f"record {i + 1}")
 
 
 def _enter(house: House, book: Sequence[Record]) -> None:
@@ -69,13 +80,13 @@ def _enter(house: House, book: Sequence[Record]) -> None:
 
 def _derive_shared(span: range) -> range:
     house, book = _shared
-    return _derive_span(house, book, span)
+    _derive(house, book, span)
+    return span
 
 
-def _derive_span(house: House, book: Sequence[Record], span: range) -> range:
+def _derive(house: House, book: Sequence[Record], span: range) -> None:
     for i in span:
         derive.record(house, book, book[i])
-    return span
 
 
 def _order(house: House, book: Sequence[Record]) -> None:
@@ -113,7 +124,7 @@ def _objects(house: House, book: Sequence[Record], say: Say) -> None:
 
 
 def _history(house: House, book: Sequence[Record], base: str | None, say: Say) -> None:
-    """No commit changed, renamed or removed a permanent file. Raises HistoryError, and MachineError for a shallow clone."""
+    """No commit changed, renamed or removed a permanent file. Raises HistoryError, MachineError."""
     repository = house.repository
     permanent = [house.ledger.folder, house.baselines.objects_folder]
     if not house.root.is_relative_to(repository.top):

@@ -1,4 +1,4 @@
-"""What a plan names, while it is gathered: trees, artifacts by placeholder, inputs, and every byte of them by digest."""
+"""What a plan names, while it is gathered: trees, artifacts by placeholder, inputs, every byte by digest."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ class Cargo:
     objects: dict[str, bytes] = field(default_factory=dict)
 
     def add_tree(self, name: str, files: Iterable[SourceFile], over: str | None = None) -> None:
+        """Adds a tree, or what it changes over another."""
         files = tuple(files)
         self.trees[name] = Tree(files=tuple((file.path, file.sha256, file.mode) for file in files), over=over)
         self.objects |= {file.sha256: file.data for file in files}
 
     def add_artifact(self, name: str, data: bytes) -> None:
+        """Adds an artifact under the word that stands for it."""
         self.artifacts[name] = canonical.sha256(data)
         self.objects[self.artifacts[name]] = data
 
     def add_mutants(
         self, taken: Source, planted: Iterable[tuple[Mutant, tuple[SourceFile, ...], Built | str]]
     ) -> tuple[PlannedMutant, ...]:
-        """Adds the trees and artifacts of the mutants that could be planted; returns all of them as a plan names them."""
+        """Adds trees and artifacts of the mutants that could be planted; returns all as a plan names them."""
         made = []
         for mutant, files, got in planted:
             if isinstance(got, Built):
@@ -52,7 +54,7 @@ class Cargo:
     def add_earlier(
         self, house: House, target: Target, book: Sequence[Record], commands: Iterable[Sequence[str]]
     ) -> None:
-        """Gathers what {archive:BLOCK}, {tools:BLOCK} and {candidate:TARGET} stand for. Raises UsageError if it has not landed."""
+        """Adds what {archive:BLOCK}, {tools:BLOCK} and {candidate:TARGET} stand for. Raises UsageError."""
         for word in sorted({word for argv in commands for word in placeholders.words(argv) if ":" in word}):
             kind, _, name = word.partition(":")
             if kind == "input":

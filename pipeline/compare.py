@@ -1,4 +1,4 @@
-"""Any two artifacts side by side: bytes of the canonical dumps, sizes, timings with an A/A control. Writes no record."""
+"""Any two artifacts side by side: bytes of the canonical dumps, sizes, timings. Writes no record."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Operand:
 
     @property
     def sha256(self) -> str:
+        """The digest of the artifact."""
         return canonical.sha256(self.data)
 
 
@@ -114,7 +115,7 @@ def _span(house: House, target: Target, book: Sequence[Record], a: Operand, b: O
 
 
 def canonical_dumps(checks: Sequence[Check]) -> list[Check]:
-    """For each `same` check that dumps the candidate, one that runs that command on the baseline and on the candidate."""
+    """For each `same` check that dumps the candidate, one that runs that command on both artifacts."""
     made = []
     for check in checks:
         first = check.sides[0] if check.verb == "same" else ()

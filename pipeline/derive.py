@@ -1,4 +1,4 @@
-"""One record derived again: what it claims must follow from its archived plan, evidence and source, and from the ledger.
+"""One record derived again: what it claims must follow from its plan, evidence and source, and from the ledger.
 
 It reads and never writes. What does not follow is a LedgerError that names the record's file.
 """
@@ -67,7 +67,7 @@ def _attempt(house: House, book: Sequence[Record], made: Record) -> None:
         "rules": (made.rules, plan.rules),
         "pipeline": (made.pipeline.sha256, plan.pipeline),
     }
-    _equal(house, made, told, "are not those of its plan")
+    _equal(house, made, told, "is not what its plan says")
     before = book[: made.sequence - 1]
     here = protocol.start(before, made.target)
     if (made.baseline, made.revision) != (
@@ -82,7 +82,7 @@ def _result(house: House, book: Sequence[Record], made: Record) -> None:
     attempt = _referred(house, book, made, made.attempt, Attempt)
     told = {name: (getattr(made, name), getattr(attempt, name)) for name in _OF_ATTEMPT}
     told["source"] = (dataclasses.replace(made.source, archive=None, large=()), attempt.source)
-    _equal(house, made, told, f"are not those of attempt {attempt.sequence}")
+    _equal(house, made, told, f"is not what attempt {attempt.sequence} says")
     plan, evidence = read_plan(house, made), read_evidence(house, made)
     try:
         decision = protocol.judge(plan, evidence)
@@ -91,7 +91,7 @@ def _result(house: House, book: Sequence[Record], made: Record) -> None:
     names = ("verdict", "reasons", "checks", "timing", "figures")
     told = {name: (getattr(made, name), getattr(decision, name)) for name in names}
     told |= {"machine": (made.machine, evidence.machine), "time": (made.time, evidence.time)}
-    _equal(house, made, told, "do not follow from its plan and evidence")
+    _equal(house, made, told, "does not follow from its plan and evidence")
     kept = _kept(house, made, plan)
     _source(house, made, kept)
     _plan(house, book[: attempt.sequence - 1], made, plan, kept)
@@ -104,14 +104,14 @@ def _promote(house: House, book: Sequence[Record], made: Record) -> None:
     if result.verdict != "landed":
         raise broken(house, made, f"result {result.sequence} did not land")
     told = {name: (getattr(made, name), getattr(result, name)) for name in _OF_RESULT}
-    _equal(house, made, told, f"are not those of result {result.sequence}")
+    _equal(house, made, told, f"is not what result {result.sequence} says")
 
 
 def _void(house: House, book: Sequence[Record], made: Record) -> None:
     assert isinstance(made, Void)
     voided = _referred(house, book, made, made.voids, Record)
     told = {name: (getattr(made, name), getattr(voided, name)) for name in _OF_VOIDED}
-    _equal(house, made, told, f"are not those of record {voided.sequence}")
+    _equal(house, made, told, f"is not what record {voided.sequence} says")
 
 
 _RULES: Final[Mapping[type[Record], Callable[[House, Sequence[Record], Record], None]]] = {
@@ -162,7 +162,7 @@ def _source(house: House, made: Result, kept: _Kept) -> None:
         "build command": (made.build.argv, (kept.target.build,)),
         "reproducible": (made.build.reproducible, kept.target.reproducible),
     }
-    _equal(house, made, told, "are not those of its archived source")
+    _equal(house, made, told, "is not what its archived source gives")
 
 
 def _plan(house: House, before: Sequence[Record], made: Result, plan: Plan, kept: _Kept) -> None:
@@ -172,9 +172,7 @@ def _plan(house: House, before: Sequence[Record], made: Result, plan: Plan, kept
     artifact, tools = made.artifact.sha256, made.source.tools.sha256
     here = protocol.start(before, made.target)
     owed = protocol.owed(subject, target, block, before, here, artifact=artifact, tools=tools, when=when)
-    stood = (r for r in before if isinstance(r, Promote) and r.target == made.target)
-    reverted = any(promote.artifact == made.artifact for promote in stood)
-    _in_turn(house, before, made, kept, reverted=reverted)
+    _in_turn(house, before, here, made, kept)
     baseline = plan.baseline.sha256 if plan.baseline else None
     told: dict[str, tuple[Any, Any]] = {
         "subject": ((plan.subject, plan.folder, plan.needs), (subject.name, subject.folder, target.needs)),
@@ -191,18 +189,23 @@ def _plan(house: House, before: Sequence[Record], made: Result, plan: Plan, kept
         "inputs": (plan.inputs, inputs(subject, kept.files)),
         "numbers": ((plan.alpha_ppm, plan.margin_ppm), (subject.alpha_ppm, target.margin_ppm)),
         "gate": (plan.gate, owed.gate),
-        "dropped": (plan.dropped, () if reverted and not plan.dropped else owed.dropped),
+        "dropped": (plan.dropped, owed.dropped if plan.dropped or not owed.dropped or not _stood(before, made) else ()),
     }
-    _equal(house, made, told, "of its plan are not those that its source and the ledger ask for")
+    _equal(house, made, told, "is not what its source and the ledger ask of its plan")
 
 
-def _in_turn(house: House, before: Sequence[Record], made: Result, kept: _Kept, *, reverted: bool) -> None:
+def _stood(before: Sequence[Record], made: Result) -> bool:
+    """True if this very artifact was promoted on this target before: then the landing may be a way back."""
+    promotes = (record for record in before if isinstance(record, Promote) and record.target == made.target)
+    return any(promote.artifact.sha256 == made.artifact.sha256 for promote in promotes)
+
+
+def _in_turn(house: House, before: Sequence[Record], here: Promote | Attempt | None, made: Result, kept: _Kept) -> None:
     """The block is the next one, the same one, or one back with an artifact that stood there before."""
     names = [block.name for block in kept.subject.blocks_of(made.target)]
-    here = protocol.start(before, made.target)
     at = names.index(here.block) if here and here.block in names else -1
     step = names.index(made.block) - at if made.block in names else 0
-    if not (step in (0, 1) or (step == -1 and reverted)) or (here is None and step != 1):
+    if not (step in (0, 1) or (step == -1 and _stood(before, made))) or (here is None and step != 1):
         raise broken(house, made, f"block {made.block} was not in turn")
 
 
@@ -226,7 +229,7 @@ def _faults(plan: Plan, mutants: Sequence[Mutant], files: Tree) -> dict[str, tup
 
 
 def _sizes(house: House, made: Result, plan: Plan) -> None:
-    """The sizes are the archived artifacts'; a candidate that did not land is not archived, and its own stay a claim."""
+    """The sizes are the archived artifacts'; those of a candidate that did not land stay a claim."""
     before = _measured(house.baselines.path(plan.baseline.sha256)) if plan.baseline else None
     if made.verdict == "landed":
         wanted = sizes.changes(before, _measured(house.baselines.path(made.artifact.sha256)))
@@ -269,4 +272,4 @@ def _equal(house: House, made: Record, told: Mapping[str, tuple[Any, Any]], othe
     """Raises LedgerError that names the first row whose two sides differ."""
     for name, (said, derived) in told.items():
         if said != derived:
-            raise broken(house, made, f"its {name} {otherwise}")
+            raise broken(house, made, f"what it says of its {name} {otherwise}")

@@ -21,6 +21,7 @@ from typing import BinaryIO
 from pipeline.errors import MachineError
 
 READ_MAX = 2**30  # bytes; an artifact is some megabytes
+ROOM_BYTES = 2**20  # what is left of a disk that counts as full
 TEMPORARY = ".tmp-"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -136,6 +137,19 @@ def sweep(folder: Path) -> None:
         for name in os.listdir(folder) if folder.is_dir() else ():
             if name.startswith(TEMPORARY):
                 remove(folder / name)
+
+
+def require_room(folder: Path) -> None:
+    """There is room for `ROOM_BYTES` in a folder, so what failed there did not fail for want of it.
+
+    Raises MachineError.
+    """
+    path = folder / temporary_name()
+    with _machine(path):
+        try:
+            path.write_bytes(bytes(ROOM_BYTES))
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:

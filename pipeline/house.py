@@ -1,4 +1,4 @@
-"""Where things are: the subject's folder, the root that holds ledger/ and baselines/, and the repository around them."""
+"""Where things are: the subject's folder, the root of ledger/ and baselines/, and the repository around them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pipeline import canonical, commands, manifest
+from pipeline import canonical, commands, durable, manifest
 from pipeline.baselines import Baselines
 from pipeline.claims import without_folders
 from pipeline.errors import UsageError
@@ -73,9 +73,9 @@ class House:
     def workspace(self, name: str) -> Path:
         """A folder for one walk, beside the ledger and outside every tree that is landed. Git does not see it."""
         top = self.root / WORKSPACE
-        top.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(top)
         if not (top / ".gitignore").exists():
-            (top / ".gitignore").write_text("*\n")
+            durable.replace(top / ".gitignore", b"*\n")
         return top / name
 
 

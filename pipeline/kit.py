@@ -66,7 +66,7 @@ def pack(folder: Path, plans: Iterable[Plan], objects: Mapping[str, bytes]) -> N
     head = Head(plans=tuple(canonical.sha256(data) for data in plan_bytes))
     folder.mkdir(parents=True)
     durable.create_once(folder / OBJECTS, packed)
-    durable.create_once(folder / HEAD, canonical.dumps(canonical.plain(head)))
+    durable.create_once(folder / HEAD, canonical.pack(head))
 
 
 def load(folder: Path) -> Kit:
@@ -88,13 +88,13 @@ def load(folder: Path) -> Kit:
 
 
 def read_plan(data: bytes) -> Plan:
-    """The plan of stored bytes. Raises ValueError."""
-    return canonical.typed(Plan, canonical.loads(data), "plan")
+    """The plan of bytes that are stored under their digest. Raises ValueError."""
+    return canonical.typed(Plan, canonical.loads(data, pinned=True), "plan")
 
 
 def evidence_of(data: bytes) -> Evidence:
-    """The evidence of stored bytes. Raises ValueError."""
-    return canonical.typed(Evidence, canonical.loads(data), "evidence")
+    """The evidence of bytes that are stored under their digest. Raises ValueError."""
+    return canonical.typed(Evidence, canonical.loads(data, pinned=True), "evidence")
 
 
 def read_evidence(path: Path, data: bytes) -> tuple[Evidence, ...]:

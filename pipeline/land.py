@@ -48,10 +48,10 @@ def land(house: House, ask: Ask, say: Say) -> Ended:
                 known(name)
         book, finished = finish(house, target, ask, say)
         copy = snapshot(house, target, book, say)
-        ended = _ended_before(house, target, book, finished, ask)
+        waiting = protocol.open_attempts(book, target.name)
+        ended = _ended_before(house, target, book, None if waiting else finished, ask)
         if ended is not None:
             return ended
-        waiting = protocol.open_attempts(book, target.name)
         if ask.evidence is not None or ask.resume is not None:
             return conclude(house, target, _asked(waiting, ask, target), ask, say)
         taken = house.repository.collect(house.folder, house.subject, at=ask.at, target=target)
@@ -72,7 +72,9 @@ def land(house: House, ask: Ask, say: Say) -> Ended:
             return rehearse(house, staged, say)
         registrar.require_committed(house, book)
         attempt = registrar.begin(house, staged, book, say)
-        return conclude(house, target, (*waiting[: waiting.index(here) + 1 if here in waiting else 0], attempt), ask, say)
+        return conclude(
+            house, target, (*waiting[: waiting.index(here) + 1 if here in waiting else 0], attempt), ask, say
+        )
 
 
 def finish(house: House, target: Target, ask: Ask, say: Say) -> tuple[Sequence[Record], Result | None]:
@@ -120,13 +122,15 @@ def snapshot(house: House, target: Target, book: Sequence[Record], say: Say) -> 
 
 
 def conclude(house: House, target: Target, attempts: Sequence[Attempt], ask: Ask, say: Say) -> Ended:
-    """Proves attempts, or takes the evidence that was carried here, and ends with the last; one that fails voids the rest."""
+    """Proves attempts, or takes the evidence that was carried here; one that fails voids those after it."""
     if ask.evidence is None and target.needs is not None and target.needs not in machine.describe(target.needs):
         raise _carried(house, target, attempts, ask)
     ended = _conclude(house, target, attempts[0], ask, say)
     for attempt in attempts[1:]:
         if ended.code:
-            registrar.void(house, attempt, f"attempt {attempt.baseline and attempt.baseline.sequence} did not land", say)
+            registrar.void(
+                house, attempt, f"attempt {attempt.baseline and attempt.baseline.sequence} did not land", say
+            )
         else:
             say(ended.last)
             ended = _conclude(house, target, attempt, ask, say)

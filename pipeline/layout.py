@@ -29,7 +29,7 @@ _KEYS: Final = {"name", "dtype", "shape", "offset"}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One array in a file of a dump. `end` is the first byte behind it."""
+    """One array in a file of a dump."""
 
     name: str
     dtype: str
@@ -38,10 +38,12 @@ class Entry:
 
     @property
     def count(self) -> int:
+        """How many elements it has."""
         return math.prod(self.shape)
 
     @property
     def end(self) -> int:
+        """The first byte behind it."""
         return self.offset + self.count * WIDTH[self.dtype]
 
 

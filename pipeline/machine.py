@@ -42,7 +42,8 @@ def _gpu() -> dict[str, str]:
     except Exception:  # no CuPy, no driver, no device: each has an error of its own
         return {}
     return {
-        "gpu": f"{device['name'].decode()}, sm_{device['major']}{device['minor']}, {device['totalGlobalMem'] >> 20} MiB",
+        "gpu": f"{device['name'].decode()}, sm_{device['major']}{device['minor']}, "
+        f"{device['totalGlobalMem'] >> 20} MiB",
         "cuda driver": f"{driver // 1000}.{driver % 1000 // 10}",
         "cupy": cupy.__version__,
     }

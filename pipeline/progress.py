@@ -1,4 +1,4 @@
-"""Says what a long step is doing: a bar where somebody watches, one plain line a step elsewhere. Standard error only."""
+"""Says what a long step is doing: a bar where somebody watches, plain lines elsewhere. Standard error only."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedMutant:
-    """A planted fault as it was built: its artifact is in `Plan.artifacts` under its name, unless `set_up` says why not."""
+    """A planted fault: its artifact is in `Plan.artifacts` under its name, unless `set_up` says why not."""
 
     name: str
     neutral: bool
@@ -110,7 +110,7 @@ class Plan:
 
     def to_bytes(self) -> bytes:
         """The plan as a kit carries it; evidence names it by the digest of these bytes."""
-        return canonical.dumps(canonical.plain(self))
+        return canonical.pack(self)
 
     def objects(self) -> set[str]:
         """The digest of everything that a proof of this plan reads: files of the trees, artifacts, inputs."""
@@ -221,7 +221,7 @@ class Evidence:
 
     def to_bytes(self) -> bytes:
         """The evidence as an evidence file carries it."""
-        return canonical.dumps(canonical.plain(self))
+        return canonical.pack(self)
 
 
 @functools.lru_cache(maxsize=64)

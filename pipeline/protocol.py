@@ -58,12 +58,18 @@ def result_of(ledger: Sequence[Record], promote: Promote) -> Result:
     return result
 
 
-def open_attempts(ledger: Iterable[Record], target: str) -> tuple[Attempt, ...]:
+def open_attempts(ledger: Sequence[Record], target: str) -> tuple[Attempt, ...]:
     """The target's attempts that have neither a result nor a void: several where a kit carries blocks in a row."""
-    ledger = list(ledger)
-    closed = {r.attempt for r in ledger if isinstance(r, Result)} | {r.voids for r in ledger if isinstance(r, Void)}
-    attempts = (r for r in ledger if isinstance(r, Attempt) and r.target == target)
-    return tuple(attempt for attempt in attempts if attempt.sequence not in closed)
+    closed: set[int] = set()
+    found: list[Attempt] = []
+    for record in reversed(ledger):
+        if isinstance(record, Result):
+            closed.add(record.attempt)
+        elif isinstance(record, Void):
+            closed.add(record.voids)
+        elif isinstance(record, Attempt) and record.target == target and record.sequence not in closed:
+            found.append(record)
+    return tuple(reversed(found))
 
 
 def start(ledger: Sequence[Record], target: str) -> Promote | Attempt | None:
@@ -218,7 +224,7 @@ def baseline_row(here: Promote | Attempt | None) -> Baseline | None:
 def plan_jobs(
     checks: Sequence[Check], mutants: Sequence[PlannedMutant], *, green: Mapping[str, int], short: bool
 ) -> tuple[Job, ...]:
-    """Every run of a plan: checks on the candidate, then mutants against what must catch them, neutral ones against all.
+    """Every run of a plan: checks on the candidate, mutants against what must catch them, neutral ones against all.
 
     With `short` a check that is green already runs again in its teeth form; without it, such a check does not run.
     """

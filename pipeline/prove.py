@@ -56,7 +56,7 @@ def prove(folder: Path, out: Path, *, seconds: int | None = None) -> tuple[Evide
     work = work_of(out)
     rooms = (Room(opened, plan, work / canonical.sha256(plan.to_bytes())[:16], deadline) for plan in opened.plans)
     found = tuple(_Proof(room.plan, room).run() for room in rooms)
-    durable.create_once(out, canonical.dumps(canonical.plain(kit.EvidenceFile(evidence=found))))
+    durable.create_once(out, canonical.pack(kit.EvidenceFile(evidence=found)))
     shutil.rmtree(work, ignore_errors=True)
     return found
 
@@ -116,7 +116,10 @@ class _Proof:
         for i, argv in enumerate(check.commands(teeth=job.teeth)):
             folders.append(room / str(i))
             sides.append(self._side(check, job, argv, folders[-1]))
-        differences, bounds = _compare(check, folders) if not any(s.code or s.timed_out for s in sides) else ((), ())
+        failed = any(side.code or side.timed_out for side in sides)
+        if failed:
+            durable.require_room(room)
+        differences, bounds = ((), ()) if failed else _compare(check, folders)
         shutil.rmtree(room, ignore_errors=True)
         return JobSeen(id=job.id, sides=tuple(sides), differences=differences, bounds=bounds)
 

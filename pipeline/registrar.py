@@ -90,9 +90,8 @@ def begin(house: House, staged: Staged, book: Sequence[Record], say: Say) -> Att
         time={"attemptedOn": machine.now()},
     )
     house.ledger.append(made)
-    say(
-        f"attempt   record {made.sequence}: {len(plan.jobs)} runs, {sum(b.pairs for b in plan.benches)} pairs, seed {plan.seed}"
-    )
+    pairs = sum(bench.pairs for bench in plan.benches)
+    say(f"attempt   record {made.sequence}: {len(plan.jobs)} runs, {pairs} pairs, seed {plan.seed}")
     return made
 
 
@@ -149,7 +148,7 @@ def record(
 
 
 def promote(house: House, result: Result, say: Say) -> None:
-    """The promote record is written, then the views follow it. Raises BaselineMismatch if `current` changed meanwhile."""
+    """The promote record is written, then the views follow it. Raises BaselineMismatch if `current` has changed."""
     views.require_one(house, house.ledger.read(), result.target, CURRENT)
     made = Promote(
         artifact=result.artifact,

@@ -69,7 +69,7 @@ def checks_table(checks: Iterable[Check]) -> str:
 
 
 def matrix(checks: Sequence[Check], mutants: Sequence[str]) -> str:
-    """Checks against mutants: `x` caught, `.` not caught, `!` could not be planted, `g` neutral and green, `R` neutral and red."""
+    """Checks against mutants: x caught, . not caught, ! not planted, g neutral and green, R neutral and red."""
     signs = {"caught": "x", "missed": ".", "set-up error": "!", "green": "g", "red": "R"}
     seen = {(check.id, proof.mutant): signs[proof.outcome] for check in checks for proof in check.counterproofs}
     rows = [("mutant", *(check.id for check in checks))]

@@ -101,5 +101,5 @@ class Room:
             )
         made = make()
         path.parent.mkdir(parents=True, exist_ok=True)
-        durable.replace(path, canonical.dumps(canonical.plain(made)))
+        durable.replace(path, canonical.pack(made))
         return made

@@ -77,6 +77,7 @@ class Tally:
 
     @property
     def pairs(self) -> int:
+        """All pairs, ties among them."""
         return self.faster + self.slower + self.ties
 
     @property

@@ -60,6 +60,7 @@ class Staged:
     proof: int
 
     def source_row(self) -> claims.Source:
+        """What a record says of the source."""
         return claims.Source(
             sources=Digest(sha256=self.taken.sources),
             tools=Digest(sha256=self.taken.tools),
@@ -69,6 +70,7 @@ class Staged:
         )
 
     def build_row(self) -> claims.Build:
+        """What a record says of the build."""
         tools = tuple(claims.Tool(name=t.name, version=t.version, digest=t.digest) for t in self.built.toolchain)
         return claims.Build(argv=(self.built.argv,), toolchain=tools, reproducible=self.reproducible)
 

@@ -44,7 +44,7 @@ def turns(seed: int, bench: str, pair: int) -> tuple[str, ...]:
 
 def samples_bytes(samples: Sequence[Sample]) -> bytes:
     """The samples object that a record names: every sample in the order in which it was planned."""
-    return canonical.dumps([canonical.plain(sample) for sample in samples])
+    return canonical.pack(tuple(samples))
 
 
 def check_samples(plan: Plan, samples: Sequence[Sample]) -> None:

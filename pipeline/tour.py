@@ -1,4 +1,4 @@
-"""The recorded landings replayed in a scratch repository, short and untimed, and then a planted fault that is refused."""
+"""The recorded landings replayed in a scratch repository, short and untimed; then a planted fault that is refused."""
 
 from __future__ import annotations
 

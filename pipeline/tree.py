@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import lzma
+import os
 import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ def large(tree: Tree) -> tuple[SourceFile, ...]:
 
 
 def untar(data: bytes, fetch: Callable[[str], bytes]) -> Tree:
-    """The tree of a tar that `tar` made; `fetch` gives the large files by digest. Raises ArchiveError for anything else."""
+    """The tree of a tar that `tar` made; `fetch` gives the large files by digest. Raises ArchiveError."""
     try:
         unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=MEMORY_MAX)
         unpacked = unpacker.decompress(data, TREE_BYTES_MAX)
@@ -193,7 +194,7 @@ def _members(archive: tarfile.TarFile, fetch: Callable[[str], bytes]) -> Iterabl
 def read_plain(path: Path, name: str) -> bytes:
     """The bytes of a regular file that no link leads to. Raises UsageError."""
     try:
-        if path.parent.resolve() != path.parent:
+        if os.path.realpath(path.parent) != os.fspath(path.parent):
             raise ValueError("lies behind a link")
         return durable.read(path, FILE_BYTES_MAX)
     except ValueError as error:

@@ -131,7 +131,8 @@ def _within(check: Check, seen: JobSeen) -> list[str]:
             bare = [name for name in names if not any(row.file == name for row in rows)]
             faults += [f"{name}: nothing was compared" for name in (bare if names else [glob])]
             faults += [
-                f"{row.place}: off by {row.worst_ppb / PPB:.3f} ppm of the largest magnitude, bound {bound.bound_ppm} ppm"
+                f"{row.place}: off by {row.worst_ppb / PPB:.3f} ppm of the largest magnitude, "
+                f"bound {bound.bound_ppm} ppm"
                 for row in rows
                 if not row.worst_ppb <= bound.bound_ppm * PPB
             ]

@@ -29,7 +29,7 @@ class Decision:
 
 
 def judge(plan: Plan, evidence: Evidence) -> Decision:
-    """The verdict by rules 1. Raises ValueError when the evidence does not hold the plan's jobs or contradicts itself."""
+    """The verdict by rules 1. Raises ValueError for evidence that lacks a job of the plan or contradicts itself."""
     ran = [seen.id for seen in evidence.jobs]
     if ran not in ([job.id for job in plan.jobs], [job.id for job in plan.jobs if job.of == CANDIDATE]):
         raise ValueError("the evidence does not hold exactly the jobs of the plan, in order")
@@ -149,7 +149,8 @@ def _in_favour(plan: Plan, checks: Sequence[claims.Check], timings: Sequence[Tim
     caught = sum(p.outcome == "caught" for p in proofs)
     neutral = sum(p.outcome == "green" for p in proofs)
     said = [
-        f"{len(ran)} of {len(checks)} checks green in this run, {caught} counterproofs caught, {neutral} neutral runs green"
+        f"{len(ran)} of {len(checks)} checks green in this run, {caught} counterproofs caught, "
+        f"{neutral} neutral runs green"
     ]
     if plan.green:
         said.append(

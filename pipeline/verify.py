@@ -1,4 +1,4 @@
-"""What CI runs: ledger, archive and views agree, the tree builds to what was promoted, its recorded dumps come again."""
+"""What CI runs: ledger, archive and views agree, the tree builds to what was promoted, its dumps come again."""
 
 from __future__ import annotations
 
@@ -37,16 +37,15 @@ def verify(house: House, say: Say) -> str:
 
 
 def _built(house: House, target: Target, result: Result, taken: Source, say: Say) -> bytes:
-    """The promoted artifact, built here. A target that needs hardware may lag behind the tree; then its own source is built."""
+    """The promoted artifact, built here: of a target that needs hardware and lags behind the tree, its own source."""
     room = house.workspace("verify")
     shutil.rmtree(room, ignore_errors=True)
     lags = target.needs is not None and result.source.sources.sha256 != taken.sources
     try:
         made: Built
         if lags:
-            say(
-                f"build     {target.name} lags behind the tree, at record {result.sequence}: building its archived source"
-            )
+            lag = f"lags behind the tree, at record {result.sequence}"
+            say(f"build     {target.name} {lag}: building its archived source")
             made = workshop.rebuild(house, result, room)
         else:
             made = workshop.build_once(house, target, taken, room)
@@ -77,14 +76,12 @@ def _dumps(
     if target.needs is not None:
         stand_in = _stand_in(house, book, result.block)
         if stand_in is None:
-            say(
-                f"dumps     {target.name}: no target without needs has landed {result.block}; its dumps were not made again"
-            )
+            none = f"no target without needs has landed {result.block}"
+            say(f"dumps     {target.name}: {none}; its dumps were not made again")
             return
         runner, data = stand_in
-        say(
-            f"dumps     {target.name}: recorded on {result.machine.get(target.needs)}, made again by the artifact of {runner.name}"
-        )
+        device = result.machine.get(target.needs)
+        say(f"dumps     {target.name}: recorded on {device}, made again by the artifact of {runner.name}")
     known = {
         check.id: check
         for check in house.subject.checks_at(target.name, result.block)

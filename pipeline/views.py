@@ -20,6 +20,7 @@ def require(house: House, book: Sequence[Record]) -> None:
 
 
 def require_one(house: House, book: Sequence[Record], target: str, view: str) -> None:
+    """The same of one view of one target."""
     promotes = [r.artifact for r in reversed(book) if isinstance(r, Promote) and r.target == target]
     promote = promotes[:1] if view == CURRENT else promotes[1:2]
     found = house.baselines.look(target, view=view)

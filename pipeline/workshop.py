@@ -1,4 +1,4 @@
-"""Recorded sources and working trees to artifacts: the baseline again, the candidate twice, mutants. Builds in copies alone."""
+"""Sources to artifacts: the baseline again, the candidate twice, mutants. Builds in copies alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.tree import SourceFile, copy_out, untar
 
 
 def build_baseline(house: House, target: Target, before: Result, room: Path, say: Say) -> None:
-    """Today's toolchain gives the recorded baseline from its recorded source, so a difference is the candidate's own."""
+    """Today's toolchain gives the recorded baseline from its source, so a difference is the candidate's own."""
     again = rebuild(house, before, room)
     if target.reproducible == "bytes" and again.sha256 != before.artifact.sha256:
         raise toolchain_moved(before, again)
@@ -50,7 +50,7 @@ def build_once(house: House, target: Target, taken: Source, room: Path) -> Built
 
 
 def rebuild(house: House, result: Result, room: Path) -> Built:
-    """An artifact built again from its archived source, by the manifest that lies in it. Its digest is the caller's to judge."""
+    """An artifact built again from its archived source, by the manifest in it. Its digest is the caller's to judge."""
     archive = result.source.archive
     assert archive is not None
     kept = untar(house.baselines.fetch(archive.sha256), house.baselines.fetch)
@@ -84,7 +84,7 @@ def toolchain_moved(result: Result, made: Built) -> ToolchainMoved:
 def build_mutants(
     house: House, target: Target, taken: Source, built: Built, mutants: Sequence[Mutant], room: Path
 ) -> list[tuple[tuple[SourceFile, ...], Built | str]]:
-    """Each mutant's files, and its artifact or why it could not be planted: a fault in the tree may stand in its way."""
+    """Each mutant's files, and its artifact or why it was not planted: a fault in the tree may stand in its way."""
 
     def make(mutant: Mutant) -> tuple[tuple[SourceFile, ...], Built | str]:
         try:

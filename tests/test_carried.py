@@ -38,7 +38,9 @@ def waiting(scene: Scene, *blocks: str) -> Path:
         scene.edit("adder.c", "#define ROWS_MAX 8", f"#define ROWS_MAX 8  // {block}")
         scene.commit(block)
         scene.edit("adder.c", f"#define ROWS_MAX 8  // {block}", "#define ROWS_MAX 8")
-        done = scene.run(*LAND[:1], block, *LAND[1:], *(("--kit", "kit") if block == blocks[-1] else ()), "--at", "HEAD")
+        done = scene.run(
+            *LAND[:1], block, *LAND[1:], *(("--kit", "kit") if block == blocks[-1] else ()), "--at", "HEAD"
+        )
         assert done.code == 7 and "needs a gpu, which is not here" in done.err, done
         scene.commit(f"records of {block}")
     return scene.root / "kit"

@@ -117,7 +117,7 @@ def test_before_the_first_commit_all_is_dirty(tmp_path: Path) -> None:
     assert inside.head() is None
     assert inside.committed(tmp_path / "adder" / "adder.c") is None
     assert inside.touched([tmp_path]) == ()
-    assert not inside.is_clean([tmp_path])
+    assert inside.uncommitted([tmp_path])
 
 
 def test_a_subject_may_be_the_whole_repository(tmp_path: Path) -> None:
@@ -246,18 +246,28 @@ def test_committed_bytes_are_heads(folder: Path) -> None:
 def test_clean_means_all_is_in_head_ignored_files_too(folder: Path) -> None:
     """A record that git ignores would never be committed."""
     inside, root = Repository(folder), folder.parent
-    assert inside.is_clean([folder, root / "ledger"])
+    assert not inside.uncommitted([folder, root / "ledger"])
     (root / "ledger").mkdir()
     (root / "ledger" / "000001.json").write_text("{}")
     assert inside.uncommitted([root / "ledger"]) == ("ledger/000001.json",)
-    assert inside.is_clean([folder])
+    assert not inside.uncommitted([folder])
     (root / ".gitignore").write_text("*.json\n")
     assert inside.uncommitted([root / "ledger"]) == ("ledger/000001.json",)
     (root / ".gitignore").unlink()
     commit(root, "record")
-    assert inside.is_clean([root])
+    assert not inside.uncommitted([root])
     (root / "ledger" / "000001.json").write_text("{ }")
-    assert not inside.is_clean([root / "ledger"])
+    assert inside.uncommitted([root / "ledger"])
+
+
+def test_a_commit_that_a_squash_left_behind_is_lost(folder: Path) -> None:
+    """Though git still has it; one that HEAD reaches, however old, is not."""
+    first = git(folder, "rev-parse", "HEAD")
+    (folder / "sample.txt").write_text("1\n")
+    second = commit(folder.parent, "more")
+    git(folder, "reset", "-q", "--soft", first)
+    third = commit(folder.parent, "squashed")
+    assert Repository(folder).lost([first, second, third, "0" * 40]) == tuple(sorted((second, "0" * 40)))
 
 
 @pytest.fixture
@@ -384,7 +394,7 @@ def test_a_hooks_environment_does_not_lead_elsewhere(
     monkeypatch.setenv("GIT_WORK_TREE", str(other))
     monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
     assert collect(folder) == expected
-    assert Repository(folder).is_clean([folder])
+    assert not Repository(folder).uncommitted([folder])
 
 
 def test_a_worktree_of_a_repository_is_one(folder: Path, tmp_path: Path) -> None:
@@ -399,7 +409,7 @@ def test_outside_of_a_repository_there_is_one_line(tmp_path: Path) -> None:
         Repository(tmp_path)
     inside = Repository(repository(tmp_path / "repo"))
     with pytest.raises(UsageError, match="lies outside the repository"):
-        inside.is_clean([tmp_path / "elsewhere"])
+        inside.uncommitted([tmp_path / "elsewhere"])
 
 
 def test_without_git_there_is_one_line(folder: Path) -> None:
