@@ -40,7 +40,7 @@ def verify_baseline(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests."""
     session.install("--quiet", *GROUP)
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", "-n", "auto", "--dist", "worksteal", *session.posargs)
 
 
 @nox.session
