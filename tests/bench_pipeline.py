@@ -68,7 +68,7 @@ def bench_append(benchmark: Any, say: Any, tmp_path: Path, length: int) -> None:
 
 
 def bench_judge(benchmark: Any, say: Any, tmp_path: Path) -> None:
-    """The verdict on a real landing of the adder: seven checks, nine mutants, thirteen pairs."""
+    """The verdict on a real landing of the adder: seven checks, ten mutants, eight pairs."""
     where = landings.house(tmp_path, "scale")
     attempt, result = where.ledger.read()[3:5]
     assert isinstance(attempt, Attempt) and isinstance(result, Result)
