@@ -122,7 +122,10 @@ class Counterproof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check of a result. `green_in` names the record that already proved this very statement."""
+    """One check of a result. `green_in` names the record that already proved this very statement.
+
+    `also` are the places, in the record's own `inputs`, of what this check and others read.
+    """
 
     id: str
     verb: str
@@ -135,11 +138,12 @@ class Check:
     where: str | None = None
     green_in: int | None = None
     counterproofs: tuple[Counterproof, ...] = ()
+    also: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         whole = bool(self.argv) and all(self.argv)
         need(whole, f"check {self.id} has no command line: a digest without the way to get it again is no record")
-        need(bool(self.inputs), f"check {self.id} names no input")
+        need(bool(self.inputs or self.also), f"check {self.id} names no input")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,10 +187,12 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A number that is recorded and never judged."""
+    """A number that is recorded and never judged: a median of n, and their range; the samples are in the evidence."""
 
     name: str
     value: int
     unit: str
     n: int
-    samples: tuple[int, ...] = ()
+    samples: tuple[int, ...] = ()  # rules 1 alone
+    low: int | None = None
+    high: int | None = None

@@ -88,8 +88,7 @@ def _result(house: House, book: Sequence[Record], made: Record) -> None:
         decision = protocol.judge(plan, evidence)
     except ValueError as error:
         raise broken(house, made, f"its evidence cannot be judged: {error}") from None
-    names = ("verdict", "reasons", "checks", "timing", "figures")
-    told = {name: (getattr(made, name), getattr(decision, name)) for name in names}
+    told = {f.name: (getattr(made, f.name), getattr(decision, f.name)) for f in dataclasses.fields(decision)}
     told |= {"machine": (made.machine, evidence.machine), "time": (made.time, evidence.time)}
     _equal(house, made, told, "does not follow from its plan and evidence")
     kept = _kept(house, made, plan)

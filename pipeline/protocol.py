@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline import canonical, verdict
+from pipeline import brief, canonical, verdict
 from pipeline.claims import Baseline
 from pipeline.errors import UsageError
 from pipeline.proof import CANDIDATE, WHEN, Evidence, Job, Plan, PlannedMutant
@@ -19,7 +19,7 @@ from pipeline.subject import Bench, Block, Check, Figure, Mutant, Subject, Targe
 from pipeline.verbs import Colour
 from pipeline.verdict import Decision
 
-RULES: Final = 1
+RULES: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +250,7 @@ def judge(plan: Plan, evidence: Evidence) -> Decision:
     return judge_by(plan, evidence)
 
 
-JUDGES: Final[Mapping[int, Callable[[Plan, Evidence], Decision]]] = {1: verdict.judge}
+JUDGES: Final[Mapping[int, Callable[[Plan, Evidence], Decision]]] = {1: verdict.judge, 2: brief.judge}
 
 
 def _proofs(ledger: Sequence[Record], target: str) -> list[Result]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pipeline import canonical
-from pipeline.claims import Artifact, Baseline, Build, Check, Digest, Figure, Sizes, Source, Timing, need
+from pipeline.claims import Artifact, Baseline, Build, Check, Digest, Figure, Input, Sizes, Source, Timing, need
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 BYTES_MAX: Final = 64 * 1024  # a record; what is larger goes to the archive and is named by digest
@@ -82,9 +82,11 @@ class Result(Record):
     pipeline: Digest
     machine: Mapping[str, str]
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    inputs: tuple[Input, ...] | None = None  # rows that several checks read, and point at by their place
 
     def __post_init__(self) -> None:
         Record.__post_init__(self)
+        need(all(i < len(self.inputs or ()) for check in self.checks for i in check.also or ()), "an input is missing")
         need(self.verdict in VERDICTS, f"{self.verdict!r} is no verdict")
         need(bool(self.checks), "a result without a check proves nothing")
 

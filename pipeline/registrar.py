@@ -139,6 +139,7 @@ def record(
         pipeline=attempt.pipeline,
         machine=evidence.machine,
         environment=attempt.environment,
+        inputs=decision.inputs,
         argv=command_line(),
         time=evidence.time,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pipeline import records, timing
-from pipeline.claims import Check, Sizes
+from pipeline.claims import Check, Figure, Sizes
 from pipeline.records import Attempt, Promote, Record, Result, Void
 from pipeline.verdict import Decision
 
@@ -101,6 +101,9 @@ def _result(record: Result, markdown: bool) -> list[str]:
         _section("increment", increment, markdown),
         _section("checks", checks_table(record.checks), markdown),
     ]
+    if record.inputs:
+        rows = [(row.name, row.origin, row.digest) for row in record.inputs]
+        parts.append(_section("inputs that several checks read", _columns(rows), markdown))
     proofs = sorted({proof.mutant for check in record.checks for proof in check.counterproofs})
     if proofs:
         parts.append(_section("checks and mutants", matrix(record.checks, proofs), markdown))
@@ -113,8 +116,8 @@ def _result(record: Result, markdown: bool) -> list[str]:
                 "figures, recorded and not judged",
                 _columns(
                     [
-                        ("figure", "median", "unit", "n"),
-                        *((f.name, f"{f.value:,}", f.unit, str(f.n)) for f in record.figures),
+                        ("figure", "median", "unit", "n", "lowest", "highest"),
+                        *((f.name, f"{f.value:,}", f.unit, str(f.n), *_range(f)) for f in record.figures),
                     ]
                 ),
                 markdown,
@@ -173,6 +176,12 @@ def _section(title: str, body: str, markdown: bool) -> str:
         if markdown
         else f"{title}\n" + "\n".join(f"  {line}" for line in body.splitlines())
     )
+
+
+def _range(figure: Figure) -> tuple[str, str]:
+    """The lowest and the highest sample, which rules 1 left to the reader."""
+    low, high = (min(figure.samples), max(figure.samples)) if figure.samples else (figure.low, figure.high)
+    return ("", "") if low is None or high is None else (f"{low:,}", f"{high:,}")
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> str:

@@ -26,6 +26,7 @@ class Decision:
     checks: tuple[claims.Check, ...]
     timing: tuple[Timing, ...]
     figures: tuple[claims.Figure, ...] = ()
+    inputs: tuple[Input, ...] | None = None
 
 
 def judge(plan: Plan, evidence: Evidence) -> Decision:

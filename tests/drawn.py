@@ -170,7 +170,8 @@ def result(**changes: Any) -> records.Result:
             artifact=(100, 120), sections={".text": (10, 30)}, kernels={"sum": (10, 30), "old": (4, None)}, host={}
         ),
         "timing": (timed(),),
-        "figures": (claims.Figure(name="bandwidth", value=7, unit="MB/s", n=3, samples=(6, 7, 8)),),
+        "figures": (claims.Figure(name="bandwidth", value=7, unit="MB/s", n=3, low=6, high=8),),
+        "inputs": (Input(name="y", origin="seed 2", digest="6" * 64),),
     }
     return _with(records.Result, changes, **rows, **_PROVED)
 

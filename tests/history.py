@@ -81,11 +81,7 @@ def _told(
         baseline=told.baseline,
         plan=asked.plan,
         evidence=Digest(sha256=paths[1].name),
-        verdict=decision.verdict,
-        reasons=decision.reasons,
-        checks=decision.checks,
-        timing=decision.timing,
-        figures=decision.figures,
+        **landings.said(decision),
         sizes=sizes.changes(sizes.measure(before), sizes.measure(paths[3])),
     )
     return asked, answer, dataclasses.replace(promote, **common | {"sequence": number + 2}, result=number + 1)
@@ -112,16 +108,11 @@ def _plan(where: House, plan: Plan, files: Tree, artifact: str, number: int, her
 
 def _evidence(evidence: Evidence, plan: Plan) -> Evidence:
     """The same outputs and times, of this plan's own inputs and in the order of its own coin."""
-    planned = {job.id: job for job in plan.jobs}
-    jobs = []
-    for seen in evidence.jobs:
-        job, sides = planned[seen.id], []
-        for side in seen.sides:
-            given = plan.reads(side.argv, of=job.of, tree=job.tree)
-            sides.append(dataclasses.replace(side, inputs=given + side.inputs[len(given) :]))
-        jobs.append(dataclasses.replace(seen, sides=tuple(sides)))
     return dataclasses.replace(
-        evidence, plan=canonical.sha256(plan.to_bytes()), jobs=tuple(jobs), samples=_samples(evidence, plan)
+        evidence,
+        plan=canonical.sha256(plan.to_bytes()),
+        jobs=landings.fed(plan, evidence),
+        samples=_samples(evidence, plan),
     )
 
 

@@ -9,11 +9,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipeline import canonical, land, protocol, records, stage
 from pipeline.house import House
 from pipeline.land import Ended
+from pipeline.proof import Evidence, JobSeen, Plan
 from pipeline.stage import Ask, Staged
+from pipeline.verdict import Decision
 from tests import scratch
 
 TARGET = "cpu-x86_64"
@@ -86,6 +89,24 @@ def rewrite(where: House, book: Sequence[records.Record]) -> None:
         data = records.to_bytes(dataclasses.replace(record, sequence=i, previous=previous))
         where.ledger.path(i).write_bytes(data)
         previous = canonical.sha256(data)
+
+
+def said(decision: Decision) -> dict[str, Any]:
+    """All that a result takes over from the decision that it records."""
+    return {field.name: getattr(decision, field.name) for field in dataclasses.fields(decision)}
+
+
+def fed(plan: Plan, evidence: Evidence) -> tuple[JobSeen, ...]:
+    """What was seen of each job, as if its commands had been given the plan's own trees, artifacts and inputs."""
+    planned = {job.id: job for job in plan.jobs}
+    jobs = []
+    for seen in evidence.jobs:
+        job, sides = planned[seen.id], []
+        for side in seen.sides:
+            given = plan.reads(side.argv, of=job.of, tree=job.tree)
+            sides.append(dataclasses.replace(side, inputs=given + side.inputs[len(given) :]))
+        jobs.append(dataclasses.replace(seen, sides=tuple(sides)))
+    return tuple(jobs)
 
 
 @functools.cache

@@ -135,6 +135,11 @@ CLAIMS: dict[str, tuple[Callable[[Any], dict[str, Any]], str]] = {
         lambda r: {"checks": _check(r, inputs=(Input(name="x", origin="y", digest=OTHER),))},
         "its checks does not follow",
     ),
+    "what several checks read": (
+        lambda r: {"inputs": (dataclasses.replace(r.inputs[0], digest=OTHER), *r.inputs[1:])},
+        "its inputs does not follow",
+    ),
+    "a check's share of it": (lambda r: {"checks": _check(r, also=())}, "its checks does not follow"),
     "a check proved earlier": (lambda r: {"checks": _check(r, green_in=2)}, "its checks does not follow"),
     "differing files": (lambda r: {"checks": _check(r, differing=1)}, "its checks does not follow"),
     "a counterproof": (lambda r: {"checks": _proofs(r, outcome="missed")}, "its checks does not follow"),
@@ -208,7 +213,7 @@ CLAIMS: dict[str, tuple[Callable[[Any], dict[str, Any]], str]] = {
     "the block": (lambda r: {"block": "clip"}, "its block is not what attempt 4"),
     "the target": (lambda r: {"target": "cuda"}, "its target is not what attempt 4"),
     "the revision": (lambda r: {"revision": 1}, "its revision is not what attempt 4"),
-    "the rules": (lambda r: {"rules": 2}, "its rules is not what attempt 4"),
+    "the rules": (lambda r: {"rules": 1}, "its rules is not what attempt 4"),
     "the pipeline": (lambda r: {"pipeline": Digest(sha256=OTHER)}, "its pipeline is not what attempt 4"),
     "the environment": (
         lambda r: {"environment": {"LD_PRELOAD": "x.so"}},
@@ -259,7 +264,7 @@ ATTEMPTS: dict[str, tuple[dict[str, Any], str]] = {
     "the target": ({"target": "cuda"}, "its target is not what its plan says"),
     "the revision": ({"revision": 1}, "its revision is not what its plan says"),
     "the baseline": ({"baseline": None}, "its baseline is not what its plan says"),
-    "the rules": ({"rules": 2}, "its rules is not what its plan says"),
+    "the rules": ({"rules": 1}, "its rules is not what its plan says"),
     "the pipeline": ({"pipeline": Digest(sha256=OTHER)}, "its pipeline is not what its plan says"),
     "the title": ({"title": "x"}, "its title is not what attempt 4"),
     "the plan": ({"plan": Digest(sha256=OTHER)}, "is missing"),
@@ -387,11 +392,7 @@ def retold(where: House, change: Callable[[Plan, Evidence], tuple[Plan, Evidence
         source=_source(result, **source),
         plan=Digest(sha256=digests[0]),
         evidence=Digest(sha256=digests[1]),
-        verdict=decision.verdict,
-        reasons=decision.reasons,
-        checks=decision.checks,
-        timing=decision.timing,
-        figures=decision.figures,
+        **landings.said(decision),
     )
     landings.rewrite(where, book)
     anew(where)
@@ -420,15 +421,7 @@ def other_fault(plan: Plan, evidence: Evidence) -> tuple[Plan, Evidence]:
     """A mutant's tree holds a larger fault than the manifest's, and every job says so."""
     trees = {**plan.trees, "subtracts": Planned(files=(("adder.c", OTHER, 0o644),), over=CANDIDATE)}
     plan = dataclasses.replace(plan, trees=trees)
-    planned = {job.id: job for job in plan.jobs}
-    jobs = []
-    for seen in evidence.jobs:
-        job, sides = planned[seen.id], []
-        for side in seen.sides:
-            given = plan.reads(side.argv, of=job.of, tree=job.tree)
-            sides.append(dataclasses.replace(side, inputs=given + side.inputs[len(given) :]))
-        jobs.append(dataclasses.replace(seen, sides=tuple(sides)))
-    return plan, dataclasses.replace(evidence, jobs=tuple(jobs))
+    return plan, dataclasses.replace(evidence, jobs=landings.fed(plan, evidence))
 
 
 def with_plan(**changes: Any) -> Callable[[Plan, Evidence], tuple[Plan, Evidence]]:

@@ -1,0 +1,51 @@
+"""Rules 2: the verdict of rules 1, with what a record would say again and again said once. Pure.
+
+A record is bounded, and a subject's checks are not few: an input that several checks read is a row of the record that
+they point at, the tool's own word for the artifact that it was given is left out, and the samples of a figure stay in
+the evidence, with n and their range on record. As with rules 1, no stored verdict may come to depend on other code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+from pipeline import claims, verdict
+from pipeline.claims import Input
+from pipeline.proof import CANDIDATE, WHEN, Evidence, Plan
+from pipeline.verdict import Decision
+
+
+def judge(plan: Plan, evidence: Evidence) -> Decision:
+    """The verdict by rules 2. Raises ValueError for evidence that lacks a job of the plan or contradicts itself."""
+    made = verdict.judge(plan, evidence)
+    own = {check.id: _without_echoes(check.inputs) for check in made.checks}
+    times = Counter(row for rows in own.values() for row in rows)
+    shared = tuple(row for row, n in sorted(times.items(), key=_by_name) if n > 1 and row.name not in _KEPT)
+    places = {row: i for i, row in enumerate(shared)}
+    checks = tuple(
+        dataclasses.replace(
+            check,
+            inputs=tuple(row for row in own[check.id] if row not in places),
+            also=tuple(places[row] for row in own[check.id] if row in places),
+        )
+        for check in made.checks
+    )
+    return dataclasses.replace(made, checks=checks, inputs=shared, figures=tuple(map(_ranged, made.figures)))
+
+
+_KEPT = (f"{{{CANDIDATE}}}", WHEN)  # what every check says for itself
+
+
+def _by_name(row: tuple[Input, int]) -> tuple[str, str, str]:
+    return row[0].name, row[0].origin, row[0].digest
+
+
+def _without_echoes(rows: tuple[Input, ...]) -> tuple[Input, ...]:
+    """The rows without those that a command added for bytes which one of its placeholders names already."""
+    given = {row.digest for row in rows if row.name.startswith("{")}
+    return tuple(row for row in rows if row.name.startswith("{") or row.digest not in given)
+
+
+def _ranged(figure: claims.Figure) -> claims.Figure:
+    return dataclasses.replace(figure, samples=(), low=min(figure.samples), high=max(figure.samples))

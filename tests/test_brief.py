@@ -1,0 +1,72 @@
+"""Rules 2: the same verdict as rules 1, and a record that says each thing once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pipeline import protocol, verdict
+from pipeline.claims import Input
+from pipeline.proof import Evidence, FigureSeen, JobSeen, Plan
+from tests import drawn
+
+TWO = (drawn.check(), drawn.check("other"))
+WEIGHTS = Input(name="weights", origin="tiny, seed 1", digest="1" * 64)
+ECHO = Input(name="artifact", origin="adder.so", digest=drawn.AFTER)
+ALONE = Input(name="tokens", origin="the first 64", digest="2" * 64)
+
+
+def _case(**inputs: tuple[Input, ...]) -> tuple[Plan, Evidence]:
+    """Two checks under rules 2; `inputs` are what a check's commands added to what they were given."""
+    plan = drawn.plan(checks=TWO, rules=2)
+    evidence = drawn.evidence(plan)
+    jobs = tuple(_added(job, inputs.get(job.id, ())) for job in evidence.jobs)
+    return plan, dataclasses.replace(evidence, jobs=jobs)
+
+
+def _added(job: JobSeen, rows: tuple[Input, ...]) -> JobSeen:
+    return dataclasses.replace(
+        job, sides=tuple(dataclasses.replace(side, inputs=(*side.inputs, *rows)) for side in job.sides)
+    )
+
+
+def test_an_input_of_several_checks_stands_once_and_each_check_still_names_all_that_it_read() -> None:
+    """Own rows and those that `also` points at are what rules 1 would have written, without the tool's echo."""
+    plan, evidence = _case(twice=(WEIGHTS, ECHO, ALONE), other=(WEIGHTS, ECHO))
+    made, whole = protocol.judge(plan, evidence), verdict.judge(plan, evidence)
+    assert made.inputs is not None
+    assert [row.name for row in made.inputs] == ["tree", "weights"]
+    for check, before in zip(made.checks, whole.checks, strict=True):
+        said = {*check.inputs, *(made.inputs[place] for place in check.also or ())}
+        assert said == {*before.inputs} - {ECHO}
+    assert [[row.name for row in check.inputs] for check in made.checks] == [["tokens", "{candidate}"], ["{candidate}"]]
+
+
+def test_a_word_for_other_bytes_than_the_given_is_no_echo() -> None:
+    """Only a row whose bytes a placeholder of the same check names is left out."""
+    other = dataclasses.replace(ECHO, digest="3" * 64)
+    plan, evidence = _case(twice=(other,))
+    assert other in protocol.judge(plan, evidence).checks[0].inputs
+
+
+@pytest.mark.parametrize(("values", "row"), [((9, 1, 5), (5, 3, 1, 9)), ((7,), (7, 1, 7, 7))])
+def test_a_figure_keeps_n_and_range_and_leaves_its_samples_in_the_evidence(
+    values: tuple[int, ...], row: tuple[int, ...]
+) -> None:
+    """The samples are archived with the evidence that the record names."""
+    plan, evidence = _case()
+    seen = (FigureSeen(name="step", unit="us", values=values),)
+    (figure,) = protocol.judge(plan, dataclasses.replace(evidence, figures=seen)).figures
+    assert (figure.value, figure.n, figure.low, figure.high) == row
+    assert figure.samples == ()
+
+
+def test_verdict_and_reasons_are_those_of_rules_1() -> None:
+    """Green or red: only how it is said differs."""
+    plan, evidence = _case()
+    red = drawn.evidence(plan, twice=drawn.red("twice"))
+    for seen in (evidence, red):
+        made, whole = protocol.judge(plan, seen), verdict.judge(plan, seen)
+        assert (made.verdict, made.reasons, made.timing) == (whole.verdict, whole.reasons, whole.timing)
+    assert protocol.judge(plan, red).verdict == "refused"
