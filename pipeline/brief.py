@@ -48,4 +48,6 @@ def _without_echoes(rows: tuple[Input, ...]) -> tuple[Input, ...]:
 
 
 def _ranged(figure: claims.Figure) -> claims.Figure:
-    return dataclasses.replace(figure, samples=(), low=min(figure.samples), high=max(figure.samples))
+    """One sample is the value; of more, the range is said."""
+    low, high = (min(figure.samples), max(figure.samples)) if figure.n > 1 else (None, None)
+    return dataclasses.replace(figure, samples=(), low=low, high=high)

@@ -50,9 +50,9 @@ def test_a_word_for_other_bytes_than_the_given_is_no_echo() -> None:
     assert other in protocol.judge(plan, evidence).checks[0].inputs
 
 
-@pytest.mark.parametrize(("values", "row"), [((9, 1, 5), (5, 3, 1, 9)), ((7,), (7, 1, 7, 7))])
+@pytest.mark.parametrize(("values", "row"), [((9, 1, 5), (5, 3, 1, 9)), ((7,), (7, 1, None, None))])
 def test_a_figure_keeps_n_and_range_and_leaves_its_samples_in_the_evidence(
-    values: tuple[int, ...], row: tuple[int, ...]
+    values: tuple[int, ...], row: tuple[int | None, ...]
 ) -> None:
     """The samples are archived with the evidence that the record names."""
     plan, evidence = _case()

@@ -65,12 +65,13 @@ def test_a_library_is_no_cubin() -> None:
 
 
 def test_resources_prints_and_leaves_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line a kernel and five figures of it, whole numbers with their unit; the word for a spill only where one is."""
+    """A line a kernel, figures of what it takes and of nothing that it does not; the word for a spill where one is."""
     assert resources.main(["--artifact", str(artifact.tree("cuda-sm_90")), "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "\nattention " in printed and "spill" not in printed
     rows = json.loads((tmp_path / "figures.json").read_text())
-    assert len(rows) == 5 * len(cubin.kernels(data(), where="x"))
+    found = cubin.kernels(data(), where="x")
+    assert len(rows) == len(found) + sum(kernel.shared > 0 for kernel in found)
     assert all(set(row) == {"name", "unit", "values"} and type(row["values"][0]) is int for row in rows)
     assert {"name": "rms_norm shared", "unit": "bytes a block", "values": [32]} in rows
 

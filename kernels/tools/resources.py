@@ -1,6 +1,7 @@
 """python -m kernels resources --artifact A [--out DIR]: what each kernel of a CUDA artifact takes, needing no GPU.
 
-Prints a line a kernel, and one with the word for it where registers did not suffice. Leaves DIR/figures.json.
+Prints a line a kernel, and one with the word for it where registers did not suffice. Leaves DIR/figures.json: what a
+kernel takes of a multiprocessor and is not nothing. The bytes of its code are among the sizes of every landing.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from kernels.engine.errors import KernelError
 from .cubin import RESOURCES, Kernel, kernels
 from .outputs import Figure, write_figures
 
-UNITS = {"registers": "registers a thread", "local": "bytes a thread", "shared": "bytes a block"}
+UNITS = {"registers": "registers a thread", "shared": "bytes a block", "local": "bytes a thread"}  # what is recorded
 
 
 def main(argv: list[str]) -> int:
@@ -36,4 +37,5 @@ def main(argv: list[str]) -> int:
 
 
 def _figures(kernel: Kernel) -> list[Figure]:
-    return [Figure(f"{kernel.name} {name}", UNITS.get(name, "bytes"), (getattr(kernel, name),)) for name in RESOURCES]
+    takes = {name: getattr(kernel, name) for name in UNITS}
+    return [Figure(f"{kernel.name} {name}", UNITS[name], (value,)) for name, value in takes.items() if value]
