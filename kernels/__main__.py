@@ -11,6 +11,7 @@ COMMANDS = {
     "dump": ("kernels.tools.dump", "run an artifact over tokens and write every hidden state, logit and state plane"),
     "oracle": ("kernels.tools.oracle", "write what the float64 model, or a stored reference, says of the same run"),
     "lanes": ("kernels.tools.lanes", "run an artifact over many cases, for one lane to equal another"),
+    "rows": ("kernels.tools.rows", "run kernels over M rows, by one launch or by M launches of one row"),
     "bitmath": ("kernels.tools.bitmath", "digests of every function of bitmath.cuh over all inputs"),
     "weights": ("kernels.tools.weights", "digests of synthetic weights, as a device or as NumPy makes them"),
     "sanitize": ("kernels.tools.sanitize", "run a step of a CUDA artifact under compute-sanitizer"),

@@ -31,6 +31,16 @@ def test_rms_norm(n: int, rng: np.random.Generator) -> None:
     assert_within(y, want, (sum_roundings(n) / 2 + 7) * U * exact_gain)
 
 
+@pytest.mark.parametrize("n", WIDTHS)
+def test_rms_norm_over_rows(n: int, rng: np.random.Generator) -> None:
+    """Each of M rows of one launch has the bytes that it has alone, whatever is in the others."""
+    x, w = floats(rng, 8, n), floats(rng, n)
+    alone = [run(Call("rms_norm", 1, (row, w, Out((n,)), n, EPS)))[0] for row in x]
+    for rows in range(1, 9):
+        (y,) = run_in_splits(Call("rms_norm", rows, (x[:rows], w, Out((rows, n)), n, EPS)))
+        assert y.tobytes() == b"".join(row.tobytes() for row in alone[:rows])
+
+
 def test_rms_norm_of_zeros_is_zero() -> None:
     """eps keeps a row of zeros finite, and its signs are kept."""
     x = np.array([0.0, -0.0, 0.0], np.float32)
@@ -82,6 +92,18 @@ def test_swiglu_and_add(n: int, rng: np.random.Generator) -> None:
     (total,) = run_in_splits_in_place("add", n, gate, up)
     assert total.tobytes() == (gate + up).tobytes()
     assert_within(total, swiglu.add(gate, up), U * np.abs(swiglu.add(gate, up)))
+
+
+@pytest.mark.parametrize("n", [1, 33, 97, 257, 1021])
+def test_swiglu_and_add_take_rows_as_one(n: int, rng: np.random.Generator) -> None:
+    """Over [M][n] one launch of M n elements gives each row the bytes that it has alone."""
+    gate, up = floats(rng, 3, n), floats(rng, 3, n)
+    (y,) = run_in_splits(Call("swiglu", -(-3 * n // 256), (gate, up, Out((3, n)), 3 * n)))
+    (total,) = run_in_splits(Call("add", -(-3 * n // 256), (gate, InOut(up), 3 * n)))
+    for m in range(3):
+        (alone,) = run(Call("swiglu", -(-n // 256), (gate[m], up[m], Out((n,)), n)))
+        assert y[m].tobytes() == alone.tobytes()
+        assert total[m].tobytes() == run(Call("add", -(-n // 256), (gate[m], InOut(up[m]), n)))[0].tobytes()
 
 
 def run_in_splits_in_place(kernel: str, n: int, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:

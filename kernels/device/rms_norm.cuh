@@ -1,8 +1,8 @@
-// rms_norm: y = x / sqrt(mean(x^2) + eps) * (1 + w).  x, w, y [n].
+// rms_norm: y = x / sqrt(mean(x^2) + eps) * (1 + w), a row.  x, y [M][n], w [n].
 //
 // Order: chunk c of 32 columns goes to warp c mod 8; a lane adds its squares by fma, chunk after chunk; then sum() and
 // sum_of_warps(). r = 1 / sqrt(sum / n + eps), each rounded; x * r first, then the gain 1 + w.
-// Launch: 1 block. Reference: rms_norm.py.
+// Launch: one block a row, so M blocks. Reference: rms_norm.py.
 #pragma once
 #include "lanes.cuh"
 
@@ -27,12 +27,16 @@ DEV Floats zero_centred_gain(Floats x, float scale, Floats w) {
 
 ENTRY(rms_norm, const float* x, const float* w, float* y, int n, float eps) {
     BLOCK {
+        const Index row = (Index)block * n;
         SHARED(float, partials, WARPS)
-        PHASE { store_one(partials + warp, sum_of_squares(x, n, warp, WARPS)); }
+        PHASE { store_one(partials + warp, sum_of_squares(x + row, n, warp, WARPS)); }
         PHASE {
             const float scale = rms_scale(sum_of_warps(partials), n, eps);
-            for (int at = warp * LANES; at < n; at += BLOCK_WIDTH)
-                store(y + at, zero_centred_gain(load(x + at, n - at), scale, load(w + at, n - at)), n - at);
+            for (int at = warp * LANES; at < n; at += BLOCK_WIDTH) {
+                const int count = n - at;
+                const Floats gained = zero_centred_gain(load(x + row + at, count), scale, load(w + at, count));
+                store(y + row + at, gained, count);
+            }
         }
     }
 }
