@@ -5,6 +5,7 @@
 // chunks = ceil(cols / 256). Nibble j of word (chunk c, lane l), its bits 4j..4j+3, is column c*256 + j*32 + l, and
 // scale c*8 + j is the one of those 32 columns. A weight is (nibble - 8) * scale, which is exact in f32.
 // Order: lane l adds the columns l, l + 32, l + 64, ... one after the other by fma; then sum().
+// gemv_q4_rows<R, M>, for R weight rows a warp and M rows of x, has the same order for each element of y [M][rows].
 // Launch: one warp a row, ceil(rows / 8) blocks. Reference: gemv.py.
 #pragma once
 #include "lanes.cuh"
@@ -41,6 +42,57 @@ DEV Floats dot_q4(Floats total, const unsigned* words, const unsigned short* sca
         return dot_q4<J + 1>(total, words, scales, x, count);
     else
         return total;
+}
+
+// total[r][m] + the products of columns J*32.. of a chunk of weight row r with row m of x, then of the later columns.
+// words, scales and x begin where the chunk does in their row 0; weight row r lies rows_on[r] rows of `chunks` further
+// on, row m of x m * cols floats; `count` columns are left from there on.
+template <int J, int R, int M>
+DEV void dot_q4_rows(Floats (&total)[R][M], const unsigned* words, const unsigned short* scales,
+                     const int (&rows_on)[R], int chunks, const float* x, int cols, int count) {
+    reload();
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        const Index on = (Index)rows_on[r] * chunks;
+        const Floats weights = weight_q4<J>(load(words + on * LANES), scale_times_128(scales[on * NIBBLES + J]));
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+            const Floats part = load(x + (Index)m * cols + J * LANES, count - J * LANES);
+            total[r][m] = fma_rn(weights, part, total[r][m]);
+        }
+    }
+    if constexpr (J + 1 < NIBBLES) dot_q4_rows<J + 1>(total, words, scales, rows_on, chunks, x, cols, count);
+}
+
+// What one warp does of y = x W^T: the weight rows first .. first + R - 1, read once for M rows of x.
+//   x [M][cols], y [M][rows]. Where fewer than R weight rows are left, the last one stands for those that are absent.
+template <int R, int M>
+DEV void gemv_q4_rows(const unsigned* words, const unsigned short* scales, const float* x, float* y, int rows, int cols,
+                      int first) {
+    const int whole = cols / CHUNK;
+    const int chunks = (cols + CHUNK - 1) / CHUNK;
+    const unsigned* row_words = words + (Index)first * chunks * LANES;
+    const unsigned short* row_scales = scales + (Index)first * chunks * NIBBLES;
+    int rows_on[R];
+    Floats total[R][M];
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        rows_on[r] = r == 0 || first + r < rows ? r : rows - 1 - first;
+#pragma unroll
+        for (int m = 0; m < M; ++m) total[r][m] = splat(0.f);
+    }
+    for (int c = 0; c < whole; ++c)
+        dot_q4_rows<0>(total, row_words + c * LANES, row_scales + c * NIBBLES, rows_on, chunks, x + c * CHUNK, cols,
+                       CHUNK);
+    if (whole < chunks)
+        dot_q4_rows<0>(total, row_words + whole * LANES, row_scales + whole * NIBBLES, rows_on, chunks,
+                       x + whole * CHUNK, cols, cols - whole * CHUNK);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        if (first + r >= rows) continue;
+#pragma unroll
+        for (int m = 0; m < M; ++m) store_one(y + (Index)m * rows + first + r, sum(total[r][m]));
+    }
 }
 
 ENTRY(gemv_q4, const unsigned* words, const unsigned short* scales, const float* x, float* y, int rows, int cols) {
