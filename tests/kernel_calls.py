@@ -152,7 +152,7 @@ def one_call_each(rng: np.random.Generator) -> list[Call]:
     return [
         *maths,
         Call("rms_norm", 3, (floats(rng, 3, n), w, Out((3, n)), n, 1e-6)),
-        Call("gemv_q4", 2, (words, scales, x, Out((13,)), 13, n)),
+        Call("gemv_q4", 6, (words, scales, floats(rng, 3, n), Out((3, 13)), 13, n)),
         Call("gemv_f32", 1, (caches[0, 0], caches[1, 0], q[0], Out((2,)), Out((2,)), 2, 2, dim)),
         Call("add", 4, (x, InOut(y), n)),
         Call("swiglu", 4, (x, y, out, n)),

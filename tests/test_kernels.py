@@ -59,6 +59,17 @@ def test_gemv_q4(rows: int, cols: int, rng: np.random.Generator) -> None:
     assert_within(y, gemv.gemv(weights, x), sum_roundings(cols) * U * gemv.gemv(np.abs(weights), np.abs(x)))
 
 
+@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (8, 256), (13, 97), (9, 1021)])
+def test_gemv_q4_over_rows(rows: int, cols: int, rng: np.random.Generator) -> None:
+    """M times as many blocks give M rows, each with the bytes that it has alone."""
+    words, scales = packed(rng, rows, cols)
+    x, blocks = floats(rng, 8, cols), -(-rows // 8)
+    alone = [run(Call("gemv_q4", blocks, (words, scales, row, Out((rows,)), rows, cols)))[0] for row in x]
+    for m in range(1, 9):
+        (y,) = run_in_splits(Call("gemv_q4", m * blocks, (words, scales, x[:m], Out((m, rows)), rows, cols)))
+        assert y.tobytes() == b"".join(row.tobytes() for row in alone[:m])
+
+
 def test_gemv_q4_weights_are_exact(rng: np.random.Generator) -> None:
     """A unit vector picks a column out of the matrix with no rounding: all 16 nibbles, denormal and negative scales."""
     words, scales = packed(rng, 64, 33)

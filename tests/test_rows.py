@@ -73,6 +73,8 @@ def test_widths_have_every_remainder() -> None:
     """Modulo 256 every multiple of 32 that a model's widths leave; the tails of a warp; the widths of 27B."""
     assert {n % 256 for n in rows.WIDTHS} >= {*range(0, 256, 32), 1, 31, 33, 255}
     assert {5120, 17408} < set(rows.WIDTHS) and set(rows.SMALL_WIDTHS) < {*rows.WIDTHS}
+    assert {cols % 256 for _rows, cols in rows.MATRICES} >= {*range(0, 256, 32), 1, 31, 33, 255}
+    assert {matrix_rows % 8 for matrix_rows, _cols in rows.MATRICES} >= {0, 1, 5, 7}
 
 
 def test_values_are_the_same_on_every_machine() -> None:

@@ -1,12 +1,13 @@
-// gemv_q4: y = W x, W in 4-bit blocks.
-//   words [rows][chunks * 32], scales [rows][chunks * 8] (bits of a finite half), x [cols], y [rows]
+// gemv_q4: y = W x, W in 4-bit blocks, a row of x.
+//   words [rows][chunks * 32], scales [rows][chunks * 8] (bits of a finite half), x [M][cols], y [M][rows]
 // gemv_f32: ya = Wa x, yb = Wb x in one launch.  wa [rows_a][cols], wb [rows_b][cols]; rows_b may be 0.
 //
 // chunks = ceil(cols / 256). Nibble j of word (chunk c, lane l), its bits 4j..4j+3, is column c*256 + j*32 + l, and
 // scale c*8 + j is the one of those 32 columns. A weight is (nibble - 8) * scale, which is exact in f32.
 // Order: lane l adds the columns l, l + 32, l + 64, ... one after the other by fma; then sum().
 // gemv_q4_rows<R, M>, for R weight rows a warp and M rows of x, has the same order for each element of y [M][rows].
-// Launch: one warp a row, ceil(rows / 8) blocks. Reference: gemv.py.
+// Launch: gemv_q4 one warp a row of W, ceil(rows / 8) blocks a row of x and M times as many for M; gemv_f32
+// ceil((rows_a + rows_b) / 8). Reference: gemv.py.
 #pragma once
 #include "lanes.cuh"
 
@@ -30,18 +31,6 @@ template <int J> DEV Floats weight_q4(Words words, float scale_128) {
         placed = words >> (4 * J - PLACE);
     const Floats shifted = float_of((placed & (15u << PLACE)) | ONE_BITS);
     return fma_rn(shifted, splat(scale_128), splat(mul_rn(scale_128, -1.0625f)));
-}
-
-// total + the products of columns J*32.. of a chunk, then of the later ones
-template <int J>
-DEV Floats dot_q4(Floats total, const unsigned* words, const unsigned short* scales, const float* x, int count) {
-    reload();
-    const Floats weight = weight_q4<J>(load(words), scale_times_128(scales[J]));
-    total = fma_rn(weight, load(x + J * LANES, count - J * LANES), total);
-    if constexpr (J + 1 < NIBBLES)
-        return dot_q4<J + 1>(total, words, scales, x, count);
-    else
-        return total;
 }
 
 // total[r][m] + the products of columns J*32.. of a chunk of weight row r with row m of x, then of the later columns.
@@ -96,20 +85,14 @@ DEV void gemv_q4_rows(const unsigned* words, const unsigned short* scales, const
 }
 
 ENTRY(gemv_q4, const unsigned* words, const unsigned short* scales, const float* x, float* y, int rows, int cols) {
-    const int whole = cols / CHUNK;
-    const int chunks = (cols + CHUNK - 1) / CHUNK;
-    BLOCK PHASE {
-        const int row = block * WARPS + warp;
-        if (row >= rows) continue;
-        const unsigned* row_words = words + (Index)row * chunks * LANES;
-        const unsigned short* row_scales = scales + (Index)row * chunks * NIBBLES;
-        Floats total = splat(0.f);
-        for (int c = 0; c < whole; ++c)
-            total = dot_q4<0>(total, row_words + c * LANES, row_scales + c * NIBBLES, x + c * CHUNK, CHUNK);
-        if (whole < chunks)
-            total = dot_q4<0>(total, row_words + whole * LANES, row_scales + whole * NIBBLES, x + whole * CHUNK,
-                              cols - whole * CHUNK);
-        store_one(y + row, sum(total));
+    const int blocks_per_row = (rows + WARPS - 1) / WARPS;
+    BLOCK {
+        const int m = block / blocks_per_row;
+        PHASE {
+            const int row = (block - m * blocks_per_row) * WARPS + warp;
+            if (row >= rows) continue;
+            gemv_q4_rows<1, 1>(words, scales, x + (Index)m * cols, y + (Index)m * rows, rows, cols, row);
+        }
     }
 }
 

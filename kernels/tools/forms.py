@@ -31,12 +31,21 @@ class Values:
         self._hash = hashlib.sha256()
 
     def __call__(self, name: str, *shape: int) -> np.ndarray:
-        seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
-        drawn = np.random.PCG64(seed).random_raw(int(np.prod(shape)))
+        drawn = _drawn(name, shape)
         whole = (drawn >> np.uint64(40)).astype(np.float32) - np.float32(1 << 23)  # 24 bits: exact
         whole *= np.float32(2.0) ** ((drawn & np.uint64(3)).astype(np.float32) - np.float32(24))
         whole[(drawn >> np.uint64(2)) % np.uint64(ZERO_EVERY) == 0] *= np.float32(0)
         return self.named(name, whole.reshape(shape))
+
+    def words(self, name: str, *shape: int) -> np.ndarray:
+        """u32 of any bits, from a name."""
+        return self.named(name, (_drawn(name, shape) >> np.uint64(32)).astype(np.uint32).reshape(shape))
+
+    def halves(self, name: str, *shape: int) -> np.ndarray:
+        """u16, the bits of halves of both signs between 2^-10 and 2^-6, from a name."""
+        drawn = _drawn(name, shape)
+        exponents = (np.uint64(5) + (drawn >> np.uint64(40)) % np.uint64(4)) << np.uint64(10)
+        return self.named(name, ((drawn & np.uint64(0x83FF)) | exponents).astype(np.uint16).reshape(shape))
 
     def named(self, name: str, array: np.ndarray) -> np.ndarray:
         """The same array, which decides bytes from now on."""
@@ -47,6 +56,13 @@ class Values:
     def input(self) -> Input:
         """What has been made, in the order of making."""
         return Input("values", "PCG64 seeded by the name of each array", self._hash.hexdigest())
+
+
+def _drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """u64, one an element. The bits that this generator makes are promised to stay."""
+    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+    drawn: np.ndarray = np.random.PCG64(seed).random_raw(int(np.prod(shape)))
+    return drawn
 
 
 class Stage:

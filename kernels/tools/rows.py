@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from kernels import artifact
-from kernels.engine.device import THREADS_A_BLOCK
+from kernels.device.gemv import CHUNK, LANES, NIBBLES
+from kernels.engine.device import THREADS_A_BLOCK, WARPS_A_BLOCK
 
 from .forms import FORMS, Stage, Values, blocks, guarded, row_counts
 from .inputs import file_digest
@@ -181,10 +182,32 @@ def _elementwise(n: int) -> Callable[[int], int]:
     return lambda rows: blocks(n * rows, THREADS_A_BLOCK)
 
 
+# (rows of the matrix, its columns): tails of both, every remainder modulo a chunk, widths of small shapes and of 27B
+MATRICES = (
+    *((13, cols) for cols in (1, 31, 32, 33, 64, 96, 97, 128, 160, 192, 224, 255, 256, 257, 384, 512, 1021)),
+    *((rows, 256) for rows in (1, 7, 8, 9, 48, 512)),
+    *((32, cols) for cols in (5120, 6144, 17408)),
+)
+SMALL_MATRICES = ((13, 33), (8, 256), (9, 257))
+
+
+def _matrices(small: bool) -> dict[str, Case]:
+    return {f"{rows}x{cols}": _with(_gemv_q4, rows, cols) for rows, cols in (SMALL_MATRICES if small else MATRICES)}
+
+
+def _gemv_q4(name: str, rows: int, values: Values, weight_rows: int, cols: int) -> Call:
+    chunks = blocks(cols, CHUNK)
+    words = values.words(f"{name} words", weight_rows, chunks * LANES)
+    scales = values.halves(f"{name} scales", weight_rows, chunks * NIBBLES)
+    args = (words, scales, Row(values(f"{name} x", rows, cols)), Result(weight_rows), weight_rows, cols)
+    return Call("gemv_q4", lambda count: count * blocks(weight_rows, WARPS_A_BLOCK), args)
+
+
 FAMILIES: dict[str, Callable[[bool], dict[str, Case]]] = {
     "rms_norm": _by_width(_rms_norm),
     "add": _by_width(_add),
     "swiglu": _by_width(_swiglu),
+    "gemv_q4": _matrices,
 }
 
 
