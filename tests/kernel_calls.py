@@ -140,7 +140,8 @@ def one_call_each(rng: np.random.Generator) -> list[Call]:
     x, y, w = floats(rng, n), floats(rng, n), floats(rng, n)
     words, scales = packed(rng, 13, n)
     q, qg, k = floats(rng, heads, dim), floats(rng, heads, 2, dim), floats(rng, kv_heads, dim)
-    cos, sin = floats(rng, 4, 35), floats(rng, 4, 35)
+    cos, sin = floats(rng, 5, 35), floats(rng, 5, 35)
+    rows = (floats(rng, 2, heads, 2, dim), floats(rng, 2, kv_heads, dim), w, w, cos, sin)
     caches = floats(rng, 2, positions, kv_heads, dim)
     third, last = np.array([3], np.int32), np.array([positions - 1], np.int32)
     out, root = Out((n,)), float(np.sqrt(np.float32(dim)))
@@ -156,7 +157,11 @@ def one_call_each(rng: np.random.Generator) -> list[Call]:
         Call("gemv_f32", 1, (caches[0, 0], caches[1, 0], q[0], Out((2,)), Out((2,)), 2, 2, dim)),
         Call("add", 4, (x, InOut(y), n)),
         Call("swiglu", 4, (x, y, out, n)),
-        Call("qk_prep", 1, (qg, k, w, w, cos, sin, third, Out((heads, dim)), keys, heads, kv_heads, dim, 70, 1e-6)),
+        Call(
+            "qk_prep",
+            2,
+            (*rows, third, Out((2, heads, dim)), Out((2, kv_heads, dim)), heads, kv_heads, dim, 70, 1e-6),
+        ),
         Call("kv_append", 1, (k, k, InOut(caches[0]), InOut(caches[1]), third, kv_heads * dim)),
         Call(
             "attention",

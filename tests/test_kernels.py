@@ -4,6 +4,8 @@ A bound counts the roundings that the stated order of summation lets an element 
 the magnitudes: no constant is fitted. bitmath's functions count as 4 ulp, 8 U.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from kernel_calls import Call, InOut, Out, U, assert_within, floats, packed, run, run_in_splits, sum_roundings
@@ -142,6 +144,28 @@ def test_qk_prep(heads: int, kv_heads: int, head_dim: int, rotary: int, rng: np.
         half = rotary // 2
         magnitude[:, half:rotary] = rope.rotate(a, np.abs(cos[3]), np.abs(sin[3]))[:, half:rotary]
         assert_within(y, exact, (sum_roundings(head_dim) / 2 + 9) * U * magnitude)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim", "rotary"), [(2, 1, 7, 4), (6, 2, 64, 16), (5, 5, 97, 70)])
+@pytest.mark.parametrize("cursor", [0, 5])
+def test_qk_prep_over_rows(
+    heads: int, kv_heads: int, head_dim: int, rotary: int, cursor: int, rng: np.random.Generator
+) -> None:
+    """Row m of M has the bytes of a launch of its own at cursor + m."""
+    qg, k = floats(rng, 8, heads, 2, head_dim), floats(rng, 8, kv_heads, head_dim)
+    shared = (*(floats(rng, head_dim) for _ in range(2)), *(floats(rng, cursor + 8, rotary // 2) for _ in range(2)))
+    sizes, blocks = (heads, kv_heads, head_dim, rotary, EPS), -(-(heads + kv_heads) // 8)
+
+    def prepared(rows: slice, m: int, run_: Callable[[Call], list[np.ndarray]]) -> list[np.ndarray]:
+        count = len(qg[rows])
+        outs = (Out((count, heads, head_dim)), Out((count, kv_heads, head_dim)))
+        args = (qg[rows], k[rows], *shared, np.array([cursor + m], np.int32), *outs, *sizes)
+        return run_(Call("qk_prep", count * blocks, args))
+
+    alone = [prepared(slice(m, m + 1), m, run) for m in range(8)]
+    for rows in range(1, 9):
+        for got, want in zip(prepared(slice(rows), 0, run_in_splits), zip(*alone, strict=True), strict=True):
+            assert got.tobytes() == b"".join(row.tobytes() for row in want[:rows])
 
 
 @pytest.mark.parametrize(("width", "cursor"), [(1, 0), (97, 4), (256, 2), (1024, 0)])

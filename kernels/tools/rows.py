@@ -49,6 +49,13 @@ class Elements:
 
 
 @dataclass(frozen=True, slots=True)
+class Cursor:
+    """The visible length before row 0, in device memory: a launch of row m alone finds m more."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One kernel over M rows. `grid`: blocks of so many rows."""
 
@@ -122,6 +129,8 @@ def _of_one(stage: Stage, arg: Any, m: int) -> Any:
         return stage.put(arg.array[m])
     if isinstance(arg, Result):
         return _written(stage, arg, slice(m, m + 1), 1)
+    if isinstance(arg, Cursor):
+        return stage.put(np.array([arg.value + m], np.int32))
     return _of_all(stage, arg, 1)
 
 
@@ -131,6 +140,8 @@ def _of_all(stage: Stage, arg: Any, rows: int) -> Any:
         return stage.put(arg.array)
     if isinstance(arg, Result):
         return _written(stage, arg, slice(rows), rows)
+    if isinstance(arg, Cursor):
+        return stage.put(np.array([arg.value], np.int32))
     if isinstance(arg, Elements):
         return arg.n * rows
     return stage.put(arg) if isinstance(arg, np.ndarray) else arg
@@ -203,11 +214,41 @@ def _gemv_q4(name: str, rows: int, values: Values, weight_rows: int, cols: int) 
     return Call("gemv_q4", lambda count: count * blocks(weight_rows, WARPS_A_BLOCK), args)
 
 
+# (heads, kv heads, head size, rotated part): odd sizes, the small shapes, 27B
+HEADS = (
+    *((1, 1, 1, 0), (2, 1, 7, 4), (3, 1, 33, 32), (5, 5, 97, 70), (6, 2, 128, 128), (9, 3, 255, 2)),
+    *((6, 2, 64, 16), (6, 2, 32, 8), (24, 4, 256, 64)),
+)
+SMALL_HEADS = ((3, 1, 33, 32), (6, 2, 64, 16))
+CURSORS = (0, 1, 5, 17)
+
+
+def _heads(small: bool) -> dict[str, Case]:
+    return {
+        f"{'-'.join(map(str, sizes))} at {cursor}": _with(_qk_prep, cursor, *sizes)
+        for sizes in (SMALL_HEADS if small else HEADS)
+        for cursor in CURSORS
+    }
+
+
+def _qk_prep(
+    name: str, rows: int, values: Values, cursor: int, heads: int, kv_heads: int, head_dim: int, rotary: int
+) -> Call:
+    """The tables end with the last row's position."""
+    qg, k = values(f"{name} qg", rows, heads, 2, head_dim), values(f"{name} k", rows, kv_heads, head_dim)
+    gains = (values(f"{name} q_weight", head_dim), values(f"{name} k_weight", head_dim))
+    angles = tuple(values(f"{name} {table}", cursor + rows, rotary // 2) for table in ("cos", "sin"))
+    outs = (Result(heads * head_dim), Result(kv_heads * head_dim))
+    args = (Row(qg), Row(k), *gains, *angles, Cursor(cursor), *outs, heads, kv_heads, head_dim, rotary, EPS)
+    return Call("qk_prep", lambda count: count * blocks(heads + kv_heads, WARPS_A_BLOCK), args)
+
+
 FAMILIES: dict[str, Callable[[bool], dict[str, Case]]] = {
     "rms_norm": _by_width(_rms_norm),
     "add": _by_width(_add),
     "swiglu": _by_width(_swiglu),
     "gemv_q4": _matrices,
+    "qk_prep": _heads,
 }
 
 
