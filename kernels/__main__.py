@@ -12,6 +12,8 @@ COMMANDS = {
     "oracle": ("kernels.tools.oracle", "write what the float64 model, or a stored reference, says of the same run"),
     "lanes": ("kernels.tools.lanes", "run an artifact over many cases, for one lane to equal another"),
     "rows": ("kernels.tools.rows", "run kernels over M rows, by one launch or by M launches of one row"),
+    "attn_m": ("kernels.tools.attn_m", "append M rows to the caches and let them attend, at once or one by one"),
+    "causality": ("kernels.tools.causality", "the first or the last of M equal queries, which see other keys"),
     "bitmath": ("kernels.tools.bitmath", "digests of every function of bitmath.cuh over all inputs"),
     "weights": ("kernels.tools.weights", "digests of synthetic weights, as a device or as NumPy makes them"),
     "sanitize": ("kernels.tools.sanitize", "run a step of a CUDA artifact under compute-sanitizer"),

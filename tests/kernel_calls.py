@@ -139,11 +139,11 @@ def one_call_each(rng: np.random.Generator) -> list[Call]:
     n, heads, kv_heads, dim, positions = 1021, 6, 2, 97, 300
     x, y, w = floats(rng, n), floats(rng, n), floats(rng, n)
     words, scales = packed(rng, 13, n)
-    q, qg, k = floats(rng, heads, dim), floats(rng, heads, 2, dim), floats(rng, kv_heads, dim)
+    q, qg = floats(rng, 2, heads, dim), floats(rng, 2, heads, 2, dim)
+    k, appended = (floats(rng, 2, kv_heads, dim) for _ in range(2))
     cos, sin = floats(rng, 5, 35), floats(rng, 5, 35)
-    rows = (floats(rng, 2, heads, 2, dim), floats(rng, 2, kv_heads, dim), w, w, cos, sin)
     caches = floats(rng, 2, positions, kv_heads, dim)
-    third, last = np.array([3], np.int32), np.array([positions - 1], np.int32)
+    third, last = np.array([3], np.int32), np.array([positions - 2], np.int32)
     out, root = Out((n,)), float(np.sqrt(np.float32(dim)))
     state, gate = floats(rng, heads, dim, 33), [floats(rng, heads) for _ in range(4)]
     v, o, z = (floats(rng, heads, 33) for _ in range(3))
@@ -154,19 +154,25 @@ def one_call_each(rng: np.random.Generator) -> list[Call]:
         *maths,
         Call("rms_norm", 3, (floats(rng, 3, n), w, Out((3, n)), n, 1e-6)),
         Call("gemv_q4", 6, (words, scales, floats(rng, 3, n), Out((3, 13)), 13, n)),
-        Call("gemv_f32", 1, (caches[0, 0], caches[1, 0], q[0], Out((2,)), Out((2,)), 2, 2, dim)),
+        Call("gemv_f32", 1, (caches[0, 0], caches[1, 0], q[0, 0], Out((2,)), Out((2,)), 2, 2, dim)),
         Call("add", 4, (x, InOut(y), n)),
         Call("swiglu", 4, (x, y, out, n)),
         Call(
             "qk_prep",
             2,
-            (*rows, third, Out((2, heads, dim)), Out((2, kv_heads, dim)), heads, kv_heads, dim, 70, 1e-6),
+            (
+                *(qg, k, w, w, cos, sin, third, Out((2, heads, dim)), Out((2, kv_heads, dim))),
+                *(heads, kv_heads, dim, 70, 1e-6),
+            ),
         ),
-        Call("kv_append", 1, (k, k, InOut(caches[0]), InOut(caches[1]), third, kv_heads * dim)),
+        Call("kv_append", 2, (k, appended, InOut(caches[0]), InOut(caches[1]), third, kv_heads * dim)),
         Call(
             "attention",
-            heads,
-            (q, qg, *caches, last, Out((heads, stride)), Out((heads, dim)), heads, kv_heads, dim, stride, 0.1),
+            2 * heads,
+            (
+                *(q, qg, *caches, last, Out((2, heads, stride)), Out((2, heads, dim))),
+                *(heads, kv_heads, dim, stride, 0.1),
+            ),
         ),
         Call("gdn_conv", 4, (x, InOut(floats(rng, 3, n)), floats(rng, 4, n), out, n, 4)),
         Call("gdn_qk_norm", 1, (x, keys, keys, kv_heads, dim, root)),
@@ -174,7 +180,7 @@ def one_call_each(rng: np.random.Generator) -> list[Call]:
         Call(
             "gdn_delta",
             heads,
-            (k, k, v, gate[0], gate[1], InOut(state), Out((heads, 33)), kv_heads, heads, dim, 33),
+            (k[0], k[1], v, gate[0], gate[1], InOut(state), Out((heads, 33)), kv_heads, heads, dim, 33),
         ),
         Call("gdn_gate_norm", 1, (o, z, w, Out((heads, 33)), heads, 33, 1e-6)),
         Call("embed_f32", 4, (floats(rng, 4, n), third, out, n)),

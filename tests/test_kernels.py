@@ -180,6 +180,41 @@ def test_kv_append(width: int, cursor: int, rng: np.random.Generator) -> None:
         assert got.tobytes() == want.tobytes()
 
 
+@pytest.mark.parametrize(("width", "cursor"), [(1, 0), (97, 4), (257, 2)])
+def test_kv_append_of_rows(width: int, cursor: int, rng: np.random.Generator) -> None:
+    """Row m becomes row cursor + m of the caches, and no other row changes."""
+    k, v = floats(rng, 3, width), floats(rng, 3, width)
+    caches = floats(rng, 9, width), floats(rng, 9, width)
+    args = (k, v, InOut(caches[0]), InOut(caches[1]), np.array([cursor], np.int32), width)
+    for got, before, rows in zip(
+        run_in_splits(Call("kv_append", 3 * -(-width // 256), args)), caches, (k, v), strict=True
+    ):
+        want = before.copy()
+        want[cursor : cursor + 3] = rows
+        assert got.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "n"),
+    [(2, 1, 7, 1), (4, 2, 33, 31), (3, 1, 64, 254), (2, 2, 97, 520)],
+)
+def test_attention_of_rows(heads: int, kv_heads: int, head_dim: int, n: int, rng: np.random.Generator) -> None:
+    """Row m of M has the bytes of a launch of its own behind m more tokens: it sees no later row of the cache."""
+    q, qg = floats(rng, 8, heads, head_dim, spread=0.3), floats(rng, 8, heads, 2, head_dim)
+    keys, values = floats(rng, 2, n + 7, kv_heads, head_dim, spread=0.3)
+    sizes = (heads, kv_heads, head_dim, n + 8 + 256, float(np.float32(head_dim**-0.5)))
+
+    def attended(rows: slice, visible: int, run_: Callable[[Call], list[np.ndarray]]) -> np.ndarray:
+        count = len(q[rows])
+        outs = (Out((count, heads, n + 8 + 256)), Out((count, heads, head_dim)))
+        before = np.array([visible - 1], np.int32)
+        return run_(Call("attention", count * heads, (q[rows], qg[rows], keys, values, before, *outs, *sizes)))[1]
+
+    alone = [attended(slice(m, m + 1), n + m, run) for m in range(8)]
+    for rows in (1, 2, 3, 8):
+        assert attended(slice(rows), n, run_in_splits).tobytes() == b"".join(row.tobytes() for row in alone[:rows])
+
+
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim", "n"),
     [

@@ -1,13 +1,14 @@
-// kv_append: row *cursor of the caches becomes this token's k and v.  k, v [kv_width], caches [capacity][kv_width].
-// attention: one token's heads over the visible n = *cursor + 1 positions, with the output gate.
-//   q, out [heads][head_dim], qg [heads][2][head_dim] (q, gate), caches [capacity][kv_heads][head_dim],
-//   scratch [heads][scratch_stride], scratch_stride >= n + 256. Query head h reads kv head h / (heads / kv_heads).
+// kv_append: rows *cursor + m of the caches become the k and v of M tokens.  k, v [M][kv_width], caches [..][kv_width].
+// attention: the heads of M tokens with the output gate; row m sees the n = *cursor + m + 1 positions up to its own.
+//   q, out [M][heads][head_dim], qg [M][heads][2][head_dim] (q, gate), caches [capacity][kv_heads][head_dim],
+//   scratch [M][heads][scratch_stride], scratch_stride >= *cursor + M + 256. Query head h reads kv head
+//   h / (heads / kv_heads).
 //   s[t] = (q . k[t]) * scale;  p[t] = exp(s[t] - max s);  out = (sum p[t] v[t]) / (sum p[t]) * sigmoid(gate)
 //
 // Order: q . k[t]: lane l adds the columns l, l + 32, ... by fma, then sum(). Sums over t run over spans of 256
 // positions at fixed places, 0..255, 256..511, ...; each starts at +0, and they are added in their order. Within a
 // span p[t] v[t] is added t after t by fma; of p[t] lane l adds t = l, l + 32, ..., then sum().
-// Launch: one block a head. Reference: attention.py.
+// Launch: kv_append ceil(kv_width / 256) blocks a row; attention one block a head of a row. Reference: attention.py.
 #pragma once
 #include "bitmath.cuh"
 
@@ -44,31 +45,39 @@ DEV Floats weighted_sum(const float* p, const float* values, Index stride, int n
 }
 
 ENTRY(kv_append, const float* k, const float* v, float* k_cache, float* v_cache, const int* cursor, int kv_width) {
-    BLOCK PHASE {
-        const int at = (block * WARPS + warp) * LANES;
-        const Index row = (Index)*cursor * kv_width;
-        store(k_cache + row + at, load(k + at, kv_width - at), kv_width - at);
-        store(v_cache + row + at, load(v + at, kv_width - at), kv_width - at);
+    const int blocks_per_row = (kv_width + BLOCK_WIDTH - 1) / BLOCK_WIDTH;
+    BLOCK {
+        const int m = block / blocks_per_row;
+        const Index source = (Index)m * kv_width;
+        const Index target = (Index)(*cursor + m) * kv_width;
+        PHASE {
+            const int at = ((block - m * blocks_per_row) * WARPS + warp) * LANES;
+            store(k_cache + target + at, load(k + source + at, kv_width - at), kv_width - at);
+            store(v_cache + target + at, load(v + source + at, kv_width - at), kv_width - at);
+        }
     }
 }
 
 ENTRY(attention, const float* q, const float* qg, const float* k_cache, const float* v_cache, const int* cursor,
       float* scratch, float* out, int heads, int kv_heads, int head_dim, int scratch_stride, float scale) {
-    const int n = *cursor + 1;
     const Index stride = (Index)kv_heads * head_dim;
     BLOCK {
-        const int head = block;
+        const int m = block / heads;
+        const int head = block - m * heads;
+        const int n = *cursor + m + 1;
         const int kv_head = head / (heads / kv_heads);
         const float* keys = k_cache + (Index)kv_head * head_dim;
         const float* values = v_cache + (Index)kv_head * head_dim;
-        float* p = scratch + (Index)head * scratch_stride;
-        float* result = out + (Index)head * head_dim;
+        const float* query = q + (Index)block * head_dim;
+        const float* gate = qg + ((Index)block * 2 + 1) * head_dim;
+        float* p = scratch + (Index)block * scratch_stride;
+        float* result = out + (Index)block * head_dim;
         SHARED(float, tops, WARPS)
         SHARED(float, denominator, 1)
         PHASE {  // scores; the position t goes to warp t mod 8
             float top = float_of(0xff800000u);
             for (int t = warp; t < n; t += WARPS) {
-                const float score = mul_rn(dot(q + (Index)head * head_dim, keys + t * stride, head_dim), scale);
+                const float score = mul_rn(dot(query, keys + t * stride, head_dim), scale);
                 top = score > top ? score : top;
                 store_one(p + t, score);
             }
@@ -86,7 +95,6 @@ ENTRY(attention, const float* q, const float* qg, const float* k_cache, const fl
                 store(result + at, weighted_sum(p, values + at, stride, n, head_dim - at), head_dim - at);
         }
         PHASE {
-            const float* gate = qg + ((Index)head * 2 + 1) * head_dim;
             for (int at = warp * LANES; at < head_dim; at += BLOCK_WIDTH) {
                 const int count = head_dim - at;
                 const Floats mean = div_rn(load(result + at, count), splat(denominator[0]));

@@ -94,11 +94,14 @@ class Stage:
 
     def one_row(self, buffer: Any) -> np.ndarray:
         """The first row of a buffer that was blank(1, ...). Raises KernelError if a canary behind it is gone."""
-        found = self.bits(buffer)
-        if not (found[1:] == CANARY).all():
-            raise KernelError("one row", "was written beyond its end", "mend the kernel, or the grid it was given")
-        row: np.ndarray = found[0]
+        self.check_guard(buffer)
+        row: np.ndarray = self.bits(buffer)[0]
         return row
+
+    def check_guard(self, buffer: Any) -> None:
+        """Raises KernelError if a canary behind the rows of a blank() buffer is gone."""
+        if not (self.bits(buffer)[-GUARD_ROWS:] == CANARY).all():
+            raise KernelError("one row", "was written beyond its end", "mend the kernel, or what it was given")
 
     def launches(self) -> np.ndarray:
         """int32 [launches][2]: which kernel, in the order of first use, and its grid."""
