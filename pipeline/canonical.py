@@ -22,6 +22,7 @@ INTEGER_MAX = 2**63 - 1
 DIGITS_MAX = 21  # of an integer that is worth reading
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _SAFE = frozenset((str, bool, type(None)))  # an integer may be too large
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, check_circular=False)
 
 
 def sha256(data: bytes) -> str:
@@ -53,7 +54,7 @@ def loads(data: bytes, *, pinned: bool = False) -> Any:
     """
     text = data.decode("ascii")
     try:
-        value = json.loads(text, parse_float=_no_float, parse_int=_integer, parse_constant=_no_float)
+        value = _DECODER.decode(text)
         if not pinned and _encode(value) != data:
             json.loads(text, object_pairs_hook=_unique)
             raise ValueError("not in canonical form")
@@ -73,7 +74,7 @@ def plain(value: Any) -> Any:
     if kind in _SAFE or (kind is int and -INTEGER_MAX <= value <= INTEGER_MAX):
         return value
     if kind is tuple or kind is list:
-        return [item if type(item) in _SAFE else plain(item) for item in value]
+        return list(value) if _SAFE.issuperset(map(type, value)) else [plain(item) for item in value]
     if kind is dict or isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}
     if not dataclasses.is_dataclass(value):
@@ -87,7 +88,7 @@ def plain(value: Any) -> Any:
 
 
 def _encode(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
+    return _ENCODER.encode(value).encode() + b"\n"
 
 
 def _check(value: Any) -> None:
@@ -131,3 +132,6 @@ def _integer(text: str) -> int:
 
 def _no_float(text: str) -> Any:
     raise ValueError(f"the number {text} is not an integer")
+
+
+_DECODER = json.JSONDecoder(parse_float=_no_float, parse_int=_integer, parse_constant=_no_float)

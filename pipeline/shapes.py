@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -70,9 +71,9 @@ def _reader(kind: Any) -> Reader:
         return lambda value: None if value is None else inner(value)
     if origin is tuple:
         items = typing.get_args(kind)
-        return _list_reader(_reader(items[0])) if items[1:] == (Ellipsis,) else _row_reader(items)
+        return _list_reader(items[0]) if items[1:] == (Ellipsis,) else _row_reader(items)
     if origin in (dict, Mapping):
-        return _table_reader(_reader(typing.get_args(kind)[1]))
+        return _table_reader(typing.get_args(kind)[1])
     return _dataclass_reader(kind) if dataclasses.is_dataclass(kind) else _scalar_reader(kind)
 
 
@@ -85,10 +86,14 @@ def _scalar_reader(kind: type) -> Reader:
     return read
 
 
-def _list_reader(item: Reader) -> Reader:
+def _list_reader(kind: Any) -> Reader:
+    item, scalars = _reader(kind), _sets_of(kind)
+
     def read(value: Any) -> tuple[Any, ...]:
         if type(value) is not list:
             raise ShapeError("is not a list")
+        if set(map(type, value)) in scalars:
+            return tuple(value)
         made: list[Any] = []
         try:
             for one in value:
@@ -102,10 +107,13 @@ def _list_reader(item: Reader) -> Reader:
 
 def _row_reader(kinds: tuple[Any, ...]) -> Reader:
     readers = [_reader(kind) for kind in kinds]
+    scalars = kinds if SCALARS.issuperset(kinds) else None
 
     def read(value: Any) -> tuple[Any, ...]:
         if type(value) is not list:
             raise ShapeError("is not a list")
+        if tuple(map(type, value)) == scalars:
+            return tuple(value)
         if len(value) != len(readers):
             raise ShapeError(f"has {len(value)} items where {len(readers)} belong")
         made: list[Any] = []
@@ -119,10 +127,14 @@ def _row_reader(kinds: tuple[Any, ...]) -> Reader:
     return read
 
 
-def _table_reader(item: Reader) -> Reader:
+def _table_reader(kind: Any) -> Reader:
+    item, scalars = _reader(kind), _sets_of(kind)
+
     def read(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             raise ShapeError("is not an object")
+        if set(map(type, value.values())) in scalars:
+            return value.copy()
         made = {}
         for name, one in value.items():
             try:
@@ -132,6 +144,11 @@ def _table_reader(item: Reader) -> Reader:
         return made
 
     return read
+
+
+def _sets_of(kind: Any) -> tuple[set[Any], ...]:
+    """The sets of types with which a list of scalars, as most are, is read at once."""
+    return (set(), {kind}) if kind in SCALARS else ()
 
 
 def _dataclass_reader(kind: Any) -> Reader:
@@ -145,6 +162,7 @@ def _dataclass_reader(kind: Any) -> Reader:
             absent[field.name] = None
         else:
             needed.append(camel(field.name))
+    wanted = frozenset(needed)
 
     def read(value: Any) -> Any:
         if type(value) is not dict:
@@ -163,9 +181,8 @@ def _dataclass_reader(kind: Any) -> Reader:
                 made[name] = reader(one)
             except ShapeError as error:
                 raise error.inside(f".{key}") from None
-        for key in needed:
-            if key not in value:
-                raise ShapeError(f"lacks {key!r}")
+        if not wanted <= value.keys():
+            raise ShapeError(f"lacks {next(key for key in needed if key not in value)!r}")
         return kind(**made)
 
     return _remembered(read, kind) if all(hint in SCALARS for _, hint, _ in rows.values()) else read
@@ -174,20 +191,23 @@ def _dataclass_reader(kind: Any) -> Reader:
 def _remembered(read: Reader, kind: Any) -> Reader:
     """The same, but equal rows of scalars, which evidence holds by the hundred, are made once."""
     names = tuple(key for key, _ in keys(kind))
-    hints = tuple(typing.get_type_hints(kind).values())
+    row_of = operator.itemgetter(*names, names[0])  # of two names or more it makes a tuple
+    hints = tuple(map(typing.get_type_hints(kind).get, (field.name for field in dataclasses.fields(kind))))
+    types_of = (*hints, hints[0])
     known: dict[tuple[Any, ...], Any] = {}
 
     def look(value: Any) -> Any:
         try:
-            row = tuple([value[key] for key in names])
-            if len(value) == len(names) and tuple(map(type, row)) == hints:
-                if row not in known:
-                    if len(known) > REMEMBERED_MAX:
-                        known.clear()
-                    known[row] = read(value)
-                return known[row]
+            row = row_of(value)
+            if len(value) != len(names) or tuple(map(type, row)) != types_of:
+                return read(value)
+            made = known.get(row)
         except (KeyError, TypeError):
-            pass
-        return read(value)
+            return read(value)
+        if made is None:
+            if len(known) > REMEMBERED_MAX:
+                known.clear()
+            made = known[row] = read(value)
+        return made
 
     return look
