@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -22,6 +23,11 @@ _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
 def words(argv: Sequence[str]) -> tuple[str, ...]:
     """The placeholders of a command line, without braces, sorted, each once: `("archive:d", "out")`."""
+    return _words(tuple(argv))
+
+
+@functools.lru_cache(maxsize=1024)  # every job of a check has its commands, and every landing its checks
+def _words(argv: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({word for argument in argv for word in _PLACEHOLDER.findall(argument)}))
 
 

@@ -134,7 +134,7 @@ class Plan:
 
     def reads(self, argv: Sequence[str], *, of: str, tree: str) -> tuple[Input, ...]:
         """Digest and origin of all that a command of this plan is given: its tree, then each of its placeholders."""
-        rows = [Input(name="tree", origin=f"{tree} tree", digest=self._tree_digest(tree))]
+        rows = [_input("tree", f"{tree} tree", self._tree_digest(tree))]
         for word in placeholders.words(argv):
             if word.startswith("input:"):
                 _, digest, origin = self.inputs[word.removeprefix("input:")]
@@ -145,7 +145,7 @@ class Plan:
             else:
                 role = self.role(word, of=of)
                 digest, origin = self.artifacts[role], f"{role} {self.artifact}"
-            rows.append(Input(name=f"{{{word}}}", origin=origin, digest=digest))
+            rows.append(_input(f"{{{word}}}", origin, digest))
         return tuple(rows)
 
     def _tree_digest(self, name: str) -> str:
@@ -222,6 +222,11 @@ class Evidence:
     def to_bytes(self) -> bytes:
         """The evidence as an evidence file carries it."""
         return canonical.pack(self)
+
+
+@functools.lru_cache(maxsize=64)  # many jobs of a plan are given the same
+def _input(name: str, origin: str, digest: str) -> Input:
+    return Input(name=name, origin=origin, digest=digest)
 
 
 @functools.lru_cache(maxsize=64)

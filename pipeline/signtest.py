@@ -8,6 +8,7 @@ number of slower ones is Binomial(n, 1/2). Ties are dropped from n and counted. 
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
@@ -102,6 +103,7 @@ def tally(signs: Iterable[Sign]) -> Tally:
     return Tally(*(sum(1 for one in drawn if one is kind) for kind in (Sign.FASTER, Sign.SLOWER, Sign.TIE)))
 
 
+@functools.lru_cache(maxsize=1024)
 def p_value(k: int, n: int) -> Fraction:
     """P[X >= k] for X ~ Binomial(n, 1/2), exactly. Raises ValueError outside 0 <= k <= n <= PAIRS_MAX."""
     if not 0 <= k <= n <= PAIRS_MAX:
@@ -124,6 +126,7 @@ def slower_min(n: int, alpha_ppm: int) -> int | None:
     return next(k for k in range(n + 1) if p_value(k, n) <= alpha)
 
 
+@functools.lru_cache(maxsize=1024)
 def interval_rank(n: int) -> int | None:
     """The largest r for which [x_r, x_{n+1-r}], counted from 1, covers the median with COVERAGE_PPM or more."""
     ranks = (r for r in range(n // 2, 0, -1) if 1 - 2 * p_value(n - r + 1, n) >= Fraction(COVERAGE_PPM, PPM))
