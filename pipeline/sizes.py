@@ -6,6 +6,7 @@ is listed apart, by the memory it asks for.
 
 from __future__ import annotations
 
+import functools
 import io
 import zipfile
 import zlib
@@ -18,7 +19,7 @@ from pipeline import claims, durable
 from pipeline.errors import BuildError
 
 if TYPE_CHECKING:
-    from elftools.elf.sections import Section
+    from elftools.elf.structs import ELFStructs
 
 ELF_MAGIC: Final = b"\x7fELF"
 ZIP_MAGIC: Final = b"PK\x03\x04"
@@ -27,6 +28,10 @@ MEMBERS_MAX: Final = 10_000
 SYMBOLS_MAX: Final = 1_000_000
 _EM_CUDA: Final = (190, "EM_CUDA")
 _CUBIN_CODE: Final = ".text."
+_CLASSES: Final = {1: 32, 2: 64}  # e_ident[EI_CLASS] -> bits
+_ORDERS: Final = {1: True, 2: False}  # e_ident[EI_DATA] -> little-endian
+_SYMBOLS: Final = ("SHT_SYMTAB", "SHT_DYNSYM")
+_XINDEX: Final = 0xFFFF  # the index of the names stands in section 0
 _TODO: Final = "look at what the build command writes"
 _BINARY = (".so", ".cubin")
 
@@ -54,6 +59,11 @@ def measure(artifact: Path) -> Sizes:
         data = durable.read(artifact)
     except (FileNotFoundError, ValueError) as error:
         raise BuildError(artifact, "is missing" if isinstance(error, OSError) else str(error), _TODO) from None
+    return of(artifact, data)
+
+
+def of(artifact: Path, data: bytes) -> Sizes:
+    """The same of bytes that were read before. Raises BuildError."""
     if data[: len(ZIP_MAGIC)] == ZIP_MAGIC or artifact.suffix == ".zip":
         return _of_zip(artifact, data)
     if is_binary(artifact.name, data):
@@ -115,40 +125,102 @@ def _of_elves(artifact: Path, size: int, members: Rows, host: Rows, elves: tuple
 
 def _parts(where: str, data: bytes) -> tuple[Rows, Rows, Rows]:
     """Sections with bytes in the file, sections without, kernels."""
-    from elftools.elf.elffile import ELFFile
-
     try:
-        elf = ELFFile(io.BytesIO(data))
-        whole = list(elf.iter_sections())
-        found = [(part.name, part["sh_type"], part["sh_offset"], part["sh_size"]) for part in whole]
-        kernels = _cubin_kernels(found) if elf["e_machine"] in _EM_CUDA else _functions(whole)
+        structs, machine, sections = _sections(data)
+        kernels = _cubin_kernels(sections) if machine in _EM_CUDA else _functions(structs, sections, data)
     except Exception as error:  # the parser meets foreign bytes, and raises whatever they lead it to
         raise BuildError(where, f"is no sound ELF file: {type(error).__name__} {error}".rstrip(), _TODO) from None
-    here = [row for row in found if row[1] not in ("SHT_NOBITS", "SHT_NULL")]
-    for name, _, offset, size in here:
-        if offset + size > len(data):
-            raise BuildError(where, f"is no sound ELF file: section {name} ends beyond its {len(data)} bytes", _TODO)
-    nobits = _rows((row[0], row[3]) for row in found if row[1] == "SHT_NOBITS")
-    return _rows((row[0], row[3]) for row in here), nobits, _rows(kernels)
+    here = [row for row in sections if row.kind not in ("SHT_NOBITS", "SHT_NULL")]
+    for row in here:
+        if row.offset + row.size > len(data):
+            what = f"section {row.name} ends beyond its {len(data)} bytes"
+            raise BuildError(where, f"is no sound ELF file: {what}", _TODO)
+    nobits = _rows((row.name, row.size) for row in sections if row.kind == "SHT_NOBITS")
+    return _rows((row.name, row.size) for row in here), nobits, _rows(kernels)
 
 
-def _cubin_kernels(sections: list[tuple[str, Any, int, int]]) -> list[tuple[str, int]]:
-    return [(row[0].removeprefix(_CUBIN_CODE), row[3]) for row in sections if row[0].startswith(_CUBIN_CODE)]
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """What a row of the section table says that sizes and symbols need."""
+
+    name: str
+    kind: Any  # pyelftools' word, or a number for which it has none
+    offset: int
+    size: int
+    link: int
+    entry_size: int
 
 
-def _functions(sections: list[Section]) -> list[tuple[str, int]]:
+@functools.lru_cache(maxsize=16)
+def _structs(*, little_endian: bool, bits: int, machine: Any = None) -> ELFStructs:
+    """The tables of one kind of ELF file, made once: pyelftools takes longer to make them than to read a library."""
+    from elftools.elf.structs import ELFStructs
+
+    made = ELFStructs(little_endian=little_endian, elfclass=bits)
+    made.create_basic_structs()
+    made.create_advanced_structs(e_machine=machine)
+    return made
+
+
+def _sections(data: bytes) -> tuple[ELFStructs, Any, list[_Section]]:
+    """The section table of an ELF file, and how its other tables are read."""
+    if not data.startswith(ELF_MAGIC):
+        raise ValueError("magic number does not match")
+    order, bits = _ORDERS[data[5]], _CLASSES[data[4]]
+    header = _structs(little_endian=order, bits=bits).Elf_Ehdr.parse(data)
+    structs = _structs(little_endian=order, bits=bits, machine=header["e_machine"])
+    at, size = header["e_shoff"], header["e_shentsize"]
+    if not at:
+        return structs, header["e_machine"], []
+    if size < structs.Elf_Shdr.sizeof():
+        raise ValueError(f"section headers of {size} bytes")
+    first = structs.Elf_Shdr.parse(data[at : at + size])
+    count = header["e_shnum"] or first["sh_size"]
+    if at + size * count > len(data):
+        raise ValueError(f"{count} section headers do not lie in it")
+    rows = [structs.Elf_Shdr.parse(data[at + size * i : at + size * (i + 1)]) for i in range(count)]
+    names = rows[header["e_shstrndx"] if header["e_shstrndx"] != _XINDEX else first["sh_link"]]["sh_offset"]
+    made = [
+        _Section(
+            name=_text(data, names + row["sh_name"]),
+            kind=row["sh_type"],
+            offset=row["sh_offset"],
+            size=row["sh_size"],
+            link=row["sh_link"],
+            entry_size=row["sh_entsize"],
+        )
+        for row in rows
+    ]
+    return structs, header["e_machine"], made
+
+
+def _text(data: bytes, at: int) -> str:
+    """The text that ends with a NUL; none where that is missing."""
+    end = data.find(b"\0", at)
+    return data[at:end].decode("utf-8", "replace") if end >= 0 else ""
+
+
+def _cubin_kernels(sections: list[_Section]) -> list[tuple[str, int]]:
+    code = (row for row in sections if row.name.startswith(_CUBIN_CODE))
+    return [(row.name.removeprefix(_CUBIN_CODE), row.size) for row in code]
+
+
+def _functions(structs: ELFStructs, sections: list[_Section], data: bytes) -> list[tuple[str, int]]:
     """Defined functions of .symtab, or where that was stripped, of .dynsym."""
-    from elftools.elf.sections import SymbolTableSection
-
-    tables = {section.name: section for section in sections if section.name in (".symtab", ".dynsym")}
+    tables = {row.name: row for row in sections if row.name in (".symtab", ".dynsym")}
     table = tables.get(".symtab") or tables.get(".dynsym")
-    if not isinstance(table, SymbolTableSection):
+    if table is None or table.kind not in _SYMBOLS:
         return []
-    if table.num_symbols() > SYMBOLS_MAX:
+    names, size = sections[table.link], table.entry_size
+    if names.kind != "SHT_STRTAB" or size < structs.Elf_Sym.sizeof() or table.size % size:
+        raise ValueError(f"{table.name} is no table of symbols")
+    if table.size // size > SYMBOLS_MAX:
         raise ValueError(f"more than {SYMBOLS_MAX} symbols")
+    rows = range(table.offset, table.offset + table.size, size)
+    symbols = (structs.Elf_Sym.parse(data[at : at + size]) for at in rows)
     return [
-        (symbol.name, symbol["st_size"])
-        for symbol in table.iter_symbols()
+        (_text(data, names.offset + symbol["st_name"]), symbol["st_size"])
+        for symbol in symbols
         if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_shndx"] != "SHN_UNDEF"
     ]
 
