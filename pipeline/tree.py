@@ -134,7 +134,7 @@ def untar(data: bytes, fetch: Callable[[str], bytes]) -> Tree:
         if not unpacker.eof or unpacker.unused_data:
             raise ValueError("it is cut, too large or has a tail")
         with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as archive:
-            files = tuple(_members(archive, fetch))
+            files = tuple(_members(archive, unpacked, fetch))
     except (lzma.LZMAError, tarfile.TarError, EOFError, UsageError, ValueError) as error:
         raise ArchiveError("source tar", f"cannot be unpacked ({error})", RESTORE) from None
     folders = {folder for folder, _ in files}
@@ -181,14 +181,19 @@ def _folder_name(files: Mapping[str, SourceFile], like: str) -> str:
     return blob_name(b"".join(data), like, b"tree")
 
 
-def _members(archive: tarfile.TarFile, fetch: Callable[[str], bytes]) -> Iterable[tuple[str, SourceFile]]:
+def _members(
+    archive: tarfile.TarFile, unpacked: bytes, fetch: Callable[[str], bytes]
+) -> Iterable[tuple[str, SourceFile]]:
     for count, entry in enumerate(archive):
         folder, slash, path = entry.name.partition("/")
         linked = entry.issym() and is_digest(entry.linkname)
-        opened = archive.extractfile(entry) if entry.isreg() else None
-        if not (opened or linked) or not slash or entry.mode not in MODES or count >= FILES_MAX:
+        plain = entry.isreg() and not entry.issparse()
+        if not (plain or linked) or not slash or entry.mode not in MODES or count >= FILES_MAX:
             raise ValueError(f"{entry.name!r} is not a plain file")
-        yield plain_path(folder), SourceFile.of(path, opened.read() if opened else fetch(entry.linkname), entry.mode)
+        data = unpacked[entry.offset_data : entry.offset_data + entry.size] if plain else fetch(entry.linkname)
+        if plain and len(data) != entry.size:
+            raise ValueError(f"{entry.name!r} is cut short")
+        yield plain_path(folder), SourceFile.of(path, data, entry.mode)
 
 
 def read_plain(path: Path, name: str) -> bytes:
