@@ -19,6 +19,7 @@ from pipeline.build import Built
 from pipeline.errors import HistoryError, MachineError, ToolchainMoved
 from pipeline.house import House, Say
 from pipeline.progress import track
+from pipeline.protocol import Stood
 from pipeline.records import Promote, Record, Result, Void
 
 SPAN: Final = 60  # records that one worker derives before the next span is handed out
@@ -52,16 +53,17 @@ def audit(
 @contextmanager
 def _deriving(house: House, book: Sequence[Record]) -> Iterator[None]:
     """When the block has ended, every record follows from what is archived; on all processors, if there are many."""
+    stood = protocol.stood(book)
     spans = [range(i, min(i + SPAN, len(book))) for i in range(0, len(book), SPAN)]
     if len(spans) < 2:
         for span in spans:
-            _derive(house, book, span)
+            _derive(house, book, stood, span)
         yield
         return
     share = multiprocessing.get_context("fork")
     with (
         track("auditing records", len(book)) as step,
-        ProcessPoolExecutor(mp_context=share, initializer=_enter, initargs=(house, book)) as pool,
+        ProcessPoolExecutor(mp_context=share, initializer=_enter, initargs=(house, book, stood)) as pool,
     ):
         derived = pool.map(_derive_shared, spans)
         yield
@@ -70,23 +72,23 @@ def _deriving(house: House, book: Sequence[Record]) -> Iterator[None]:
                 step(f"record {i + 1}")
 
 
-def _enter(house: House, book: Sequence[Record]) -> None:
+def _enter(house: House, book: Sequence[Record], stood: Sequence[Stood]) -> None:
     """A worker begins: its parent alone stops it. It leaves no garbage worth walking every record for."""
     gc.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _shared[:] = [house, book]
+    _shared[:] = [house, book, stood]
 
 
 def _derive_shared(span: range) -> range:
-    house, book = _shared
-    _derive(house, book, span)
+    house, book, stood = _shared
+    _derive(house, book, stood, span)
     return span
 
 
-def _derive(house: House, book: Sequence[Record], span: range) -> None:
+def _derive(house: House, book: Sequence[Record], stood: Sequence[Stood], span: range) -> None:
     for i in span:
-        derive.record(house, book, book[i])
+        derive.record(house, book, stood, book[i])
 
 
 def _order(house: House, book: Sequence[Record]) -> None:
@@ -148,7 +150,7 @@ def _history(house: House, book: Sequence[Record], base: str | None, say: Say) -
         say(f"history   every record and object of {base} is still there")
 
 
-_shared: list[Any] = []  # in a worker: the house and the records
+_shared: list[Any] = []  # in a worker: the house, the records, and where each found its target
 _STATUS: Final = {"M": "changed", "D": "removed", "T": "changed"}
 
 

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pipeline import build, kit, manifest, protocol, registrar, sizes, stage, tree
+from pipeline.baselines import Baselines
 from pipeline.cargo import inputs
 from pipeline.claims import Digest
 from pipeline.errors import ArchiveError, LandingError, LedgerError
 from pipeline.house import House
 from pipeline.proof import CANDIDATE, Evidence, Plan, PlannedMutant
+from pipeline.protocol import Stood
 from pipeline.records import Attempt, Promote, Record, Result, Void
 from pipeline.subject import Block, Mutant, Subject, Target
 from pipeline.tree import Tree
@@ -34,19 +36,22 @@ _OF_RESULT: Final = ("artifact", "target", "block", "revision", "title")  # what
 _OF_VOIDED: Final = ("artifact", "target", "block", "revision")
 
 
-def record(house: House, book: Sequence[Record], made: Record) -> None:
-    """Everything that the record claims, derived again. Raises LedgerError or ArchiveError."""
-    _RULES[type(made)](house, book, made)
+def record(house: House, book: Sequence[Record], stood: Sequence[Stood], made: Record) -> None:
+    """Everything that the record claims, derived again; `stood` is `protocol.stood` of the book.
+
+    Raises LedgerError or ArchiveError.
+    """
+    _RULES[type(made)](house, book, stood, made)
 
 
 def read_plan(house: House, made: Attempt | Result) -> Plan:
     """The archived plan of a record. Raises ArchiveError."""
-    return _read(house, made.plan, _parsed, "plan")
+    return _read(house, made.plan, _plan_of, "plan")
 
 
 def read_evidence(house: House, made: Result) -> Evidence:
     """The archived evidence of a result. Raises ArchiveError."""
-    return _read(house, made.evidence, kit.evidence_of, "evidence")
+    return _read(house, made.evidence, _evidence_of, "evidence")
 
 
 def broken(house: House, made: Record, what: str) -> LedgerError:
@@ -54,7 +59,7 @@ def broken(house: House, made: Record, what: str) -> LedgerError:
     return LedgerError(house.ledger.path(made.sequence), what, _RESTORE)
 
 
-def _attempt(house: House, book: Sequence[Record], made: Record) -> None:
+def _attempt(house: House, book: Sequence[Record], stood: Sequence[Stood], made: Record) -> None:
     assert isinstance(made, Attempt)
     plan = read_plan(house, made)
     told = {
@@ -68,16 +73,12 @@ def _attempt(house: House, book: Sequence[Record], made: Record) -> None:
         "pipeline": (made.pipeline.sha256, plan.pipeline),
     }
     _equal(house, made, told, "is not what its plan says")
-    before = book[: made.sequence - 1]
-    here = protocol.start(before, made.target)
-    if (made.baseline, made.revision) != (
-        protocol.baseline_row(here),
-        protocol.revision(before, made.target, made.block),
-    ):
+    at = stood[made.sequence - 1]
+    if (made.baseline, made.revision) != (protocol.baseline_row(at.here), at.revision):
         raise broken(house, made, "its baseline or revision is not what the target stood at")
 
 
-def _result(house: House, book: Sequence[Record], made: Record) -> None:
+def _result(house: House, book: Sequence[Record], stood: Sequence[Stood], made: Record) -> None:
     assert isinstance(made, Result)
     attempt = _referred(house, book, made, made.attempt, Attempt)
     told = {name: (getattr(made, name), getattr(attempt, name)) for name in _OF_ATTEMPT}
@@ -93,11 +94,11 @@ def _result(house: House, book: Sequence[Record], made: Record) -> None:
     _equal(house, made, told, "does not follow from its plan and evidence")
     kept = _kept(house, made, plan)
     _source(house, made, kept)
-    _plan(house, book[: attempt.sequence - 1], made, plan, kept)
+    _plan(house, book[: attempt.sequence - 1], stood[attempt.sequence - 1].here, made, plan, kept)
     _sizes(house, made, plan)
 
 
-def _promote(house: House, book: Sequence[Record], made: Record) -> None:
+def _promote(house: House, book: Sequence[Record], stood: Sequence[Stood], made: Record) -> None:
     assert isinstance(made, Promote)
     result = _referred(house, book, made, made.result, Result)
     if result.verdict != "landed":
@@ -106,14 +107,14 @@ def _promote(house: House, book: Sequence[Record], made: Record) -> None:
     _equal(house, made, told, f"is not what result {result.sequence} says")
 
 
-def _void(house: House, book: Sequence[Record], made: Record) -> None:
+def _void(house: House, book: Sequence[Record], stood: Sequence[Stood], made: Record) -> None:
     assert isinstance(made, Void)
     voided = _referred(house, book, made, made.voids, Record)
     told = {name: (getattr(made, name), getattr(voided, name)) for name in _OF_VOIDED}
     _equal(house, made, told, f"is not what record {voided.sequence} says")
 
 
-_RULES: Final[Mapping[type[Record], Callable[[House, Sequence[Record], Record], None]]] = {
+_RULES: Final[Mapping[type[Record], Callable[[House, Sequence[Record], Sequence[Stood], Record], None]]] = {
     Attempt: _attempt,
     Result: _result,
     Promote: _promote,
@@ -164,12 +165,18 @@ def _source(house: House, made: Result, kept: _Kept) -> None:
     _equal(house, made, told, "is not what its archived source gives")
 
 
-def _plan(house: House, before: Sequence[Record], made: Result, plan: Plan, kept: _Kept) -> None:
+def _plan(
+    house: House,
+    before: Sequence[Record],
+    here: Promote | Attempt | None,
+    made: Result,
+    plan: Plan,
+    kept: _Kept,
+) -> None:
     """The plan asks for all that its manifest and the ledger before it say is owed, and for nothing else."""
     subject, target, block = kept.subject, kept.target, kept.block
     when = {c.id: stage.when_digest(c, kept.files.files, made.build.toolchain) for c in subject.checks if c.when}
     artifact, tools = made.artifact.sha256, made.source.tools.sha256
-    here = protocol.start(before, made.target)
     owed = protocol.owed(subject, target, block, before, here, artifact=artifact, tools=tools, when=when)
     _in_turn(house, before, here, made, kept)
     baseline = plan.baseline.sha256 if plan.baseline else None
@@ -229,9 +236,10 @@ def _faults(plan: Plan, mutants: Sequence[Mutant], files: Tree) -> dict[str, tup
 
 def _sizes(house: House, made: Result, plan: Plan) -> None:
     """The sizes are the archived artifacts'; those of a candidate that did not land stay a claim."""
-    before = _measured(house.baselines.path(plan.baseline.sha256)) if plan.baseline else None
+    folder = house.baselines.folder
+    before = _measured(folder, plan.baseline.sha256) if plan.baseline else None
     if made.verdict == "landed":
-        wanted = sizes.changes(before, _measured(house.baselines.path(made.artifact.sha256)))
+        wanted = sizes.changes(before, _measured(folder, made.artifact.sha256))
         same = made.sizes == wanted
     else:
         tables = ("sections", "kernels", "host")
@@ -243,19 +251,24 @@ def _sizes(house: House, made: Result, plan: Plan) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _measured(path: Path) -> sizes.Sizes:
-    """Of an object of the archive, whose name is its content."""
-    return sizes.measure(path)
+def _measured(folder: Path, digest: str) -> sizes.Sizes:
+    """Of an object of an archive, whose name is its content."""
+    kept = Baselines(folder)
+    return sizes.of(kept.path_of(digest), kept.fetch(digest))
 
 
 @functools.lru_cache(maxsize=4)  # an attempt's plan is its result's, and comes up again at once
-def _parsed(data: bytes) -> Plan:
-    return kit.read_plan(data)
+def _plan_of(data: bytes) -> Plan:
+    return kit.read_plan(kit.unsqueeze(data))
+
+
+def _evidence_of(data: bytes) -> Evidence:
+    return kit.evidence_of(kit.unsqueeze(data))
 
 
 def _read(house: House, named: Digest, read: Callable[[bytes], T], noun: str) -> T:
     try:
-        return read(kit.unsqueeze(house.baselines.fetch(named.sha256)))
+        return read(house.baselines.fetch(named.sha256))
     except (ValueError, lzma.LZMAError) as error:
         raise ArchiveError(house.baselines.path_of(named.sha256), f"is no {noun}: {error}", _RESTORE) from None
 

@@ -6,6 +6,7 @@ A change of its rules is a new row of `JUDGES`; old rows stay.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -27,6 +28,14 @@ class Step:
     """What a landing may do now: the block, and how often it has landed on this target before."""
 
     block: Block
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stood:
+    """Where a record's target stood before it, as `start` says, and how often its block had landed there."""
+
+    here: Promote | Attempt | None
     revision: int
 
 
@@ -76,6 +85,28 @@ def start(ledger: Sequence[Record], target: str) -> Promote | Attempt | None:
     """What the target's next attempt compares with: the last one that is still open, else the newest promote."""
     waiting = open_attempts(ledger, target)
     return waiting[-1] if waiting else standing(ledger, target)
+
+
+def stood(ledger: Iterable[Record]) -> tuple[Stood, ...]:
+    """Of every record: what `start` and `revision` give for the records before it, in one pass over all."""
+    waiting: dict[int, Attempt] = {}
+    newest: dict[str, Promote] = {}
+    landed: Counter[tuple[str, str]] = Counter()
+    made = []
+    for record in ledger:
+        last = next((a for a in reversed(waiting.values()) if a.target == record.target), None)
+        here = last or newest.get(record.target)
+        made.append(Stood(here=here, revision=landed[record.target, record.block]))
+        if isinstance(record, Attempt):
+            waiting[record.sequence] = record
+        elif isinstance(record, Result):
+            waiting.pop(record.attempt, None)
+        elif isinstance(record, Void):
+            waiting.pop(record.voids, None)
+        elif isinstance(record, Promote):
+            newest[record.target] = record
+            landed[record.target, record.block] += 1
+    return tuple(made)
 
 
 def stands_on(ledger: Sequence[Record], attempt: Attempt) -> bool:
