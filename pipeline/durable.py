@@ -78,8 +78,8 @@ def open_regular(path: Path) -> BinaryIO:
 def read(path: Path, limit: int = READ_MAX) -> bytes:
     """The bytes of a regular file of at most `limit` bytes. Raises what `open_regular` does; ValueError if larger."""
     with open_regular(path) as file, _machine(path):
-        data = file.read(limit + 1)
-    if len(data) > limit:
+        data = file.read() if os.fstat(file.fileno()).st_size <= limit else None  # a buffer as large as the file
+    if data is None or len(data) > limit:
         raise ValueError(f"is larger than {limit} bytes")
     return data
 
