@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from pipeline.errors import HistoryError, MachineError, UsageError
 from pipeline.subject import Subject, Target, shown
-from pipeline.tree import FILE_BYTES_MAX, FILES_MAX, Source, SourceFile, blob_name, changed, digest, read_plain
+from pipeline.tree import FILE_BYTES_MAX, FILES_MAX, Source, SourceFile, blob_name, changed, digest, plain_reader
 
 __all__ = ["Repository", "Source", "digest"]
 
@@ -82,7 +82,8 @@ class Repository:
         commit = head if at is None else self.resolve(at)
         committed = self._entries(commit, inside) if commit else {}
         if at is None:
-            files = tuple(self._work_file(inside, path) for path in self._work_paths(inside))
+            read = plain_reader()
+            files = tuple(self._work_file(inside, path, read) for path in self._work_paths(inside))
             dirty = changed(files, committed)
         else:
             files = tuple(SourceFile.of(p, self._blob(name), mode) for p, (mode, name) in sorted(committed.items()))
@@ -210,12 +211,12 @@ class Repository:
 
         Raises HistoryError that names the first that is not.
         """
-        head = self.head()
+        head, read = self.head(), plain_reader()
         for inside in map(self._inside, paths if head else ()):
             for name, (_, blob) in sorted(self._entries(str(head), inside).items()):
                 file = f"{inside}/{name}".rstrip("/")
                 try:
-                    same = blob_name(read_plain(self.top / file, file), blob) == blob
+                    same = blob_name(read(self.top / file, file), blob) == blob
                 except UsageError:
                     same = False
                 if not same:
@@ -256,9 +257,9 @@ class Repository:
         names = (name for name in self._work_names(inside or ".") if os.path.lexists(self.top / name))
         return tuple(name[len(inside) + 1 :] if inside else name for name in names)
 
-    def _work_file(self, inside: str, path: str) -> SourceFile:
+    def _work_file(self, inside: str, path: str, read: Callable[[Path, str], bytes]) -> SourceFile:
         name = f"{inside}/{path}" if inside else path
-        data = read_plain(self.top / name, name)
+        data = read(self.top / name, name)
         return SourceFile.of(path, data, 0o755 if (self.top / name).stat().st_mode & stat.S_IXUSR else 0o644)
 
     def _blob(self, name: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import lzma
@@ -196,16 +197,26 @@ def _members(
         yield plain_path(folder), SourceFile.of(path, data, entry.mode)
 
 
-def read_plain(path: Path, name: str) -> bytes:
-    """The bytes of a regular file that no link leads to. Raises UsageError."""
-    try:
-        if os.path.realpath(path.parent) != os.fspath(path.parent):
-            raise ValueError("lies behind a link")
-        return durable.read(path, FILE_BYTES_MAX)
-    except ValueError as error:
-        raise UsageError(shown(name), str(error), "keep plain files in the subject, and large ones out of it") from None
-    except FileNotFoundError:
-        raise UsageError(shown(name), "went away while it was read", "let nothing write there, and run again") from None
+def plain_reader() -> Callable[[Path, str], bytes]:
+    """A function that gives the bytes of a regular file that no link leads to, or raises UsageError.
+
+    It asks once for each folder whether a link leads there, so each look at a tree takes a new one.
+    """
+    behind = functools.cache(lambda folder: os.path.realpath(folder) != os.fspath(folder))
+
+    def read(path: Path, name: str) -> bytes:
+        todo = "keep plain files in the subject, and large ones out of it"
+        try:
+            if behind(path.parent):
+                raise ValueError("lies behind a link")
+            return durable.read(path, FILE_BYTES_MAX)
+        except ValueError as error:
+            raise UsageError(shown(name), str(error), todo) from None
+        except FileNotFoundError:
+            todo = "let nothing write there, and run again"
+            raise UsageError(shown(name), "went away while it was read", todo) from None
+
+    return read
 
 
 def _holds(path: Path, file: SourceFile) -> bool:
