@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any, Final, NoReturn
 from pipeline.errors import LandingError, MachineError, UsageError, Waiting
 
 Arguments = argparse.Namespace
+GARBAGE_MIN: Final = 100_000  # new objects before they are looked through: a ledger is many, and all of it is kept
 CODES: Final = """exit codes: 0 landed or sound, 1 refused or different, 2 usage, 3 integrity, 4 environment,
 5 inconclusive, 6 busy, 7 waiting for evidence or interrupted"""
 
@@ -256,4 +258,5 @@ _VERBS: Final[tuple[tuple[str, Callable[[Arguments], int], str, tuple[Row, ...]]
 
 
 if __name__ == "__main__":
+    gc.set_threshold(GARBAGE_MIN)
     sys.exit(main())

@@ -16,6 +16,10 @@ EVERY_S: Final = 10.0  # where nobody watches, a line at least this far from the
 @contextmanager
 def track(title: str, total: int) -> Iterator[Step]:
     """A function to call after each of `total` items of a step."""
+    if not sys.stderr.isatty():
+        with _lines(title, total) as step:
+            yield step
+        return
     try:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
