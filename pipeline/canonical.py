@@ -8,6 +8,7 @@ duplicate keys, unknown or missing keys, floats, a byte order mark, other spelli
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -70,21 +71,30 @@ def pack(value: Any) -> bytes:
 
 def plain(value: Any) -> Any:
     """A dataclass as plain JSON data: fields that are None are left out. Raises ValueError for what JSON has not."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _SAFE or (kind is int and -INTEGER_MAX <= value <= INTEGER_MAX):
         return value
     if kind is tuple or kind is list:
-        return list(value) if _SAFE.issuperset(map(type, value)) else [plain(item) for item in value]
+        if _SAFE.issuperset(map(type, value)):
+            return list(value)
+        return [item if type(item) in _SAFE else plain(item) for item in value]
+    rows = _keys(kind)
+    if rows is not None:
+        made = {}
+        for key, name in rows:
+            item = getattr(value, name)
+            if item is not None:
+                made[key] = item if type(item) in _SAFE else plain(item)
+        return made
     if kind is dict or isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}
-    if not dataclasses.is_dataclass(value):
-        raise ValueError(f"{value!r:.80} has no canonical form")
-    made = {}
-    for key, name in keys(typing.cast(Any, kind)):
-        item = getattr(value, name)
-        if item is not None:
-            made[key] = item if type(item) in _SAFE else plain(item)
-    return made
+    raise ValueError(f"{value!r:.80} has no canonical form")
+
+
+@functools.cache
+def _keys(kind: Any) -> tuple[tuple[str, str], ...] | None:
+    """Key and field of a dataclass; None of any other type."""
+    return keys(typing.cast(Any, kind)) if dataclasses.is_dataclass(kind) else None
 
 
 def _encode(value: Any) -> bytes:

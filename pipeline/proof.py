@@ -152,7 +152,7 @@ class Plan:
         trees = [self.trees[name]]
         while trees[-1].over:
             trees.append(self.trees[trees[-1].over])
-        return _digest(tuple(reversed(trees)))
+        return _digest(tuple(tree.files for tree in reversed(trees)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +230,7 @@ def _input(name: str, origin: str, digest: str) -> Input:
 
 
 @functools.lru_cache(maxsize=64)
-def _digest(trees: tuple[Tree, ...]) -> str:
-    """The digest of [[path, digest], …] of trees that lie over each other, the lowest first."""
-    rows = {path: digest for tree in trees for path, digest, _ in tree.files}
+def _digest(trees: tuple[tuple[tuple[str, str, int], ...], ...]) -> str:
+    """The digest of [[path, digest], …] of trees' files that lie over each other, the lowest first."""
+    rows = {path: digest for files in trees for path, digest, _ in files}
     return canonical.sha256(canonical.dumps(sorted(rows.items())))
