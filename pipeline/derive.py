@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pipeline import build, kit, manifest, protocol, registrar, sizes, stage, tree
+from pipeline import build, canonical, kit, manifest, protocol, registrar, sizes, stage, tree
 from pipeline.baselines import Baselines
 from pipeline.cargo import inputs
 from pipeline.claims import Digest
@@ -46,7 +46,7 @@ def record(house: House, book: Sequence[Record], stood: Sequence[Stood], made: R
 
 def read_plan(house: House, made: Attempt | Result) -> Plan:
     """The archived plan of a record. Raises ArchiveError."""
-    return _read(house, made.plan, _plan_of, "plan")
+    return _read_plan(house, made)[0]
 
 
 def read_evidence(house: House, made: Result) -> Evidence:
@@ -84,9 +84,9 @@ def _result(house: House, book: Sequence[Record], stood: Sequence[Stood], made: 
     told = {name: (getattr(made, name), getattr(attempt, name)) for name in _OF_ATTEMPT}
     told["source"] = (dataclasses.replace(made.source, archive=None, large=()), attempt.source)
     _equal(house, made, told, f"is not what attempt {attempt.sequence} says")
-    plan, evidence = read_plan(house, made), read_evidence(house, made)
+    (plan, key), evidence = _read_plan(house, made), read_evidence(house, made)
     try:
-        decision = protocol.judge(plan, evidence)
+        decision = protocol.judge(plan, evidence, key=key)
     except ValueError as error:
         raise broken(house, made, f"its evidence cannot be judged: {error}") from None
     told = {f.name: (getattr(made, f.name), getattr(decision, f.name)) for f in dataclasses.fields(decision)}
@@ -257,13 +257,19 @@ def _measured(folder: Path, digest: str) -> sizes.Sizes:
     return sizes.of(kept.path_of(digest), kept.fetch(digest))
 
 
+def _read_plan(house: House, made: Attempt | Result) -> tuple[Plan, str]:
+    """The plan, and the digest of its bytes, by which evidence names it."""
+    return _read(house, made.plan, _plan_of, "plan")
+
+
 @functools.lru_cache(maxsize=4)  # an attempt's plan is its result's, and comes up again at once
-def _plan_of(data: bytes) -> Plan:
-    return kit.read_plan(kit.unsqueeze(data))
+def _plan_of(squeezed: bytes) -> tuple[Plan, str]:
+    data = kit.unsqueeze(squeezed)
+    return kit.read_plan(data), canonical.sha256(data)
 
 
-def _evidence_of(data: bytes) -> Evidence:
-    return kit.evidence_of(kit.unsqueeze(data))
+def _evidence_of(squeezed: bytes) -> Evidence:
+    return kit.evidence_of(kit.unsqueeze(squeezed))
 
 
 def _read(house: House, named: Digest, read: Callable[[bytes], T], noun: str) -> T:

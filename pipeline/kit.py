@@ -88,8 +88,8 @@ def load(folder: Path) -> Kit:
 
 
 def read_plan(data: bytes) -> Plan:
-    """The plan of bytes that are stored under their digest. Raises ValueError."""
-    return canonical.typed(Plan, canonical.loads(data, pinned=True), "plan")
+    """The plan whose bytes these are, in the one spelling that `Plan.to_bytes` has. Raises ValueError."""
+    return canonical.typed(Plan, canonical.loads(data), "plan")
 
 
 def evidence_of(data: bytes) -> Evidence:

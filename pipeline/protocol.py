@@ -271,10 +271,13 @@ def plan_jobs(
     return tuple(jobs)
 
 
-def judge(plan: Plan, evidence: Evidence) -> Decision:
-    """The verdict. Raises ValueError when the evidence does not answer the plan or contradicts itself."""
+def judge(plan: Plan, evidence: Evidence, *, key: str | None = None) -> Decision:
+    """The verdict. Raises ValueError when the evidence does not answer the plan or contradicts itself.
+
+    `key` is the digest of the plan's bytes, where these were just read; else it is made of the plan.
+    """
     judge_by = JUDGES.get(plan.rules)
-    if evidence.plan != canonical.sha256(plan.to_bytes()):
+    if evidence.plan != (key or canonical.sha256(plan.to_bytes())):
         raise ValueError("the evidence answers another plan")
     if judge_by is None:
         raise ValueError(f"the plan was made under rules {plan.rules}, which this pipeline does not know")
