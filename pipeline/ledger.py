@@ -23,6 +23,7 @@ from pipeline.errors import Busy, LedgerError, MachineError, UsageError
 SEQUENCE_MAX: Final = 999_999
 LOCK_FOLDER: Final = ".landing"
 HOLDER_BYTES_MAX: Final = 200
+KNOWN_MAX: Final = 10_000  # records that a process remembers
 _NAME = re.compile(r"[0-9]{6}\.json\Z")
 _RESTORE = "restore ledger/ from git"
 
@@ -149,7 +150,8 @@ def _follow(path: Path, sequence: int, previous: str) -> tuple[records.Record, s
     """The record in a file that must be number `sequence` and follow `previous`, and the digest of its bytes."""
     try:
         data = durable.read(path, records.BYTES_MAX)
-        record = records.from_bytes(data)
+        digest = canonical.sha256(data)
+        record = _known.get(digest) or _remember(digest, records.from_bytes(data))
     except FileNotFoundError:
         raise LedgerError(path, "has gone while it was read", _RESTORE) from None
     except ValueError as error:
@@ -159,4 +161,15 @@ def _follow(path: Path, sequence: int, previous: str) -> tuple[records.Record, s
     if record.previous != previous:
         what = f"does not follow record {sequence - 1}" if sequence > 1 else "is the first record and follows another"
         raise LedgerError(path, what, _RESTORE)
-    return record, canonical.sha256(data)
+    return record, digest
+
+
+def _remember(digest: str, record: records.Record) -> records.Record:
+    """The record of these bytes, which need not be made of them again in this process: each append reads them all."""
+    if len(_known) >= KNOWN_MAX:
+        _known.clear()
+    _known[digest] = record
+    return record
+
+
+_known: dict[str, records.Record] = {}  # by the digest of the bytes
