@@ -188,6 +188,8 @@ def test_evidence_comes_back_from_its_file() -> None:
     assert kit.read_evidence(Path("evidence.json"), data) == found
     assert kit.evidence_of(found[0].to_bytes()) == found[0]
     assert kit.read_plan(plan().to_bytes()) == plan()
+    with pytest.raises(ValueError, match="not in canonical form"):  # evidence names a plan by its bytes
+        kit.read_plan(plan().to_bytes().replace(b":", b": ", 1))
 
 
 @pytest.mark.parametrize(

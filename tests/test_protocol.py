@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -150,6 +151,22 @@ def test_the_ledger_says_what_is_open_and_what_stands() -> None:
     assert protocol.unpromoted(ledger[:7], CPU) is None
     assert protocol.unpromoted(book(*LANDED_ONE, "attempt two", "landed two", "void 5 two"), CPU) is None
     assert protocol.result_of(ledger, ledger[2]) == ledger[1]  # type: ignore[arg-type]
+
+
+def test_one_pass_tells_where_every_record_found_its_target() -> None:
+    """Drawn ledgers, also with answers to what is not open or comes later: as if it were asked before each record."""
+    drawn_by = random.Random(7)
+    for _ in range(60):
+        words = []
+        for _ in range(drawn_by.randrange(1, 25)):
+            kind = drawn_by.choice(("attempt", "landed", "refused", "promote", "void"))
+            about = f" {drawn_by.randrange(1, 26)}" if kind != "attempt" else ""
+            words.append(f"{kind}{about} {drawn_by.choice(('one', 'two'))}@{drawn_by.choice((CPU, GPU))}")
+        ledger = book(*words)
+        for record, at in zip(ledger, protocol.stood(ledger), strict=True):
+            before = ledger[: record.sequence - 1]
+            assert at.here == protocol.start(before, record.target)
+            assert at.revision == protocol.revision(before, record.target, record.block)
 
 
 def test_an_attempt_stands_while_the_target_does() -> None:
