@@ -22,7 +22,7 @@ from pipeline.progress import track
 from pipeline.protocol import Stood
 from pipeline.records import Promote, Record, Result, Void
 
-SPAN: Final = 60  # records that one worker derives before the next span is handed out
+SPAN: Final = 30  # records that one worker derives before the next span is handed out: few, so that all end together
 
 
 def audit(
