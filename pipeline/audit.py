@@ -5,6 +5,7 @@ It writes nothing. What is wrong is an error that names it; what is only worth k
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import multiprocessing
 import shutil
@@ -162,25 +163,34 @@ def _same_payload(house: House, result: Result, made: Built) -> bool:
     return result.build.reproducible == "no"
 
 
+def _pinned(result: Result) -> list[Result]:
+    """What the record claims of the targets that are built alone, each as if it were a result of its own."""
+    pins = result.builds or ()
+    return [dataclasses.replace(result, target=pin.target, artifact=pin.artifact, build=pin.build) for pin in pins]
+
+
 def _deep(house: House, book: Sequence[Record], say: Say, *, strict: bool) -> None:
-    """Builds every landed artifact again. Raises ToolchainMoved, with `strict` also where a toolchain is missing."""
-    promotes = [record for record in book if isinstance(record, Promote)]
+    """Builds every landed or pinned artifact again.
+
+    Raises ToolchainMoved, with `strict` also where a toolchain is missing.
+    """
+    landed = [protocol.result_of(book, record) for record in book if isinstance(record, Promote)]
+    claimed = [row for result in landed for row in (result, *_pinned(result))]
     skipped: list[ToolchainMoved] = []
     room = house.workspace("deep")
-    with track("rebuilding artifacts", len(promotes)) as step:
-        for promote in promotes:
-            result = protocol.result_of(book, promote)
+    with track("rebuilding artifacts", len(claimed)) as step:
+        for result in claimed:
             made = workshop.rebuild(house, result, room)
-            step(f"record {promote.sequence}")
-            if made.sha256 == promote.artifact.sha256 or _same_payload(house, result, made):
+            step(f"record {result.sequence}")
+            if made.sha256 == result.artifact.sha256 or _same_payload(house, result, made):
                 continue
             moved = workshop.toolchain_moved(result, made)
             if not workshop.moved_tools(result, made):
                 raise moved
-            say(f"deep      record {promote.sequence} was not rebuilt: {moved.what}")
+            say(f"deep      record {result.sequence} was not rebuilt for {result.target}: {moved.what}")
             skipped.append(moved)
     shutil.rmtree(room, ignore_errors=True)
-    rebuilt = f"{len(promotes) - len(skipped)} of {len(promotes)} landed artifacts"
+    rebuilt = f"{len(claimed) - len(skipped)} of {len(claimed)} artifacts"
     say(f"deep      {rebuilt} rebuilt from their archived sources")
     if skipped and strict:
         raise skipped[0]

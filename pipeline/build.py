@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline import canonical, commands, durable, elf
+from pipeline.claims import Tool
 from pipeline.errors import BuildError, MachineError, ManifestError, UsageError
 from pipeline.subject import Mutant, Subject, Target, shown
 from pipeline.tree import SourceFile, Tree, copy_out
@@ -30,15 +31,6 @@ BINARIES: Final = (".so", ".cubin")
 LIMIT_S: Final = 600
 VERSION_LIMIT_S: Final = 20
 SUSPECT: Final = "see the build command in landing.toml"
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A program that took part in a build. `digest` is of its own bytes, or of what its package lists as them."""
-
-    name: str
-    version: str
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +237,8 @@ def _tool(name: str, work: Path) -> Tool:
     log = work / "version"
     done = commands.run([found, "--version"], cwd=work, env={}, limit_s=VERSION_LIMIT_S, log=log)
     first = next(iter(log.read_text(errors="replace").splitlines()), "").strip()
-    return Tool(name, first[:200] if not done.code and first else "unknown", digest)
+    version = first[:200] if not done.code and first else "unknown"
+    return Tool(name=name, version=version, digest=digest)
 
 
 @functools.cache
@@ -263,4 +256,4 @@ def _package(name: str) -> Tool:
     files = sorted(row for row in listed if ".dist-info/" not in row[0] and not row[0].startswith("../"))
     if not files:
         raise BuildError(shown(name), "is a package without a list of its files", "install it from a wheel")
-    return Tool(name, package.version, canonical.sha256(canonical.dumps(files)))
+    return Tool(name=name, version=package.version, digest=canonical.sha256(canonical.dumps(files)))

@@ -87,6 +87,16 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """What a target that is built and never proved gives from the same source; an artifact by digest alone."""
+
+    target: str
+    artifact: Artifact
+    bytes: int
+    build: Build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
     """One thing that a command read: where it came from, and its digest."""
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 _RESTORE: Final = "restore ledger/ from git"
 _OF_ATTEMPT: Final = (
     *("artifact", "target", "block", "revision", "title", "baseline", "build", "plan"),
-    *("limits", "rules", "pipeline", "environment"),
+    *("limits", "rules", "pipeline", "environment", "builds"),
 )  # what a result repeats of its attempt
 _OF_RESULT: Final = ("artifact", "target", "block", "revision", "title")  # what a promote repeats of its result
 _OF_VOIDED: Final = ("artifact", "target", "block", "revision")
@@ -161,6 +161,10 @@ def _source(house: House, made: Result, kept: _Kept) -> None:
         "limits": (made.limits, kept.block.limits),
         "build command": (made.build.argv, (kept.target.build,)),
         "reproducible": (made.build.reproducible, kept.target.reproducible),
+        "pinned builds": (
+            [(pin.target, pin.artifact.name, pin.build.argv) for pin in made.builds or ()],
+            [(other.name, other.artifact, (other.build,)) for other in subject.targets if not other.proved],
+        ),
     }
     _equal(house, made, told, "is not what its archived source gives")
 

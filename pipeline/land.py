@@ -43,6 +43,11 @@ def land(house: House, ask: Ask, say: Say) -> Ended:
     with ledger.lock(house.root, f"land {ask.block or 'the next block'}"):
         house = dataclasses.replace(house, at=ask.at)
         target = house.subject.target(ask.target)
+        if not target.proved:
+            proved = ", ".join(other.name for other in house.subject.targets if other.proved)
+            raise UsageError(
+                f"target {target.name}", "is built and pinned in the records of the others alone", f"land on {proved}"
+            )
         for known, name in ((house.subject.block, ask.block), (house.subject.check, ask.check)):
             if name is not None:
                 known(name)

@@ -255,6 +255,9 @@ def _commands(top: Place, subject: Subject, names: Mapping[str, tuple[str, ...]]
     for target in subject.targets:
         place = top.at("target").at(target.name).at("build")
         placeholders.check(place, target.build, placeholders.BUILD, ("out",), names)
+        if not target.proved and target.reproducible != "bytes":
+            place = top.at("target").at(target.name).at("reproducible")
+            raise place.wrong("is not bytes, and only a digest is kept of the artifact", "make its build repeatable")
     for check in subject.checks:
         place = top.at("check").at(check.id)
         for i, side in enumerate(check.sides):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pipeline import canonical
-from pipeline.claims import Artifact, Baseline, Build, Check, Digest, Figure, Input, Sizes, Source, Timing, need
+from pipeline.claims import Artifact, Baseline, Build, Check, Digest, Figure, Input, Pinned, Sizes, Source, Timing, need
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 BYTES_MAX: Final = 64 * 1024  # a record; what is larger goes to the archive and is named by digest
@@ -58,6 +58,7 @@ class Attempt(Record):
     pipeline: Digest
     machine: Mapping[str, str]
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    builds: tuple[Pinned, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,7 @@ class Result(Record):
     pipeline: Digest
     machine: Mapping[str, str]
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    builds: tuple[Pinned, ...] | None = None
     inputs: tuple[Input, ...] | None = None  # rows that several checks read, and point at by their place
 
     def __post_init__(self) -> None:

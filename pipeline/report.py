@@ -141,6 +141,7 @@ def _source(record: Attempt | Result) -> list[tuple[str, str]]:
         *(("build", " ".join(argv)) for argv in record.build.argv),
         ("reproducible", record.build.reproducible),
         *((f"toolchain {tool.name}", f"{tool.version} {tool.digest}") for tool in record.build.toolchain),
+        *((f"built for {pin.target}", f"{pin.artifact.name} {pin.artifact.sha256}") for pin in record.builds or ()),
         ("plan", record.plan.sha256),
         *([("evidence", record.evidence.sha256)] if isinstance(record, Result) else []),
         ("rules", f"{record.rules}, pipeline {record.pipeline.sha256}"),

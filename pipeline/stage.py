@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from pipeline import canonical, claims, durable, protocol, workshop
-from pipeline.build import Built, Tool
+from pipeline.build import Built
 from pipeline.cargo import Cargo, inputs
-from pipeline.claims import Digest
+from pipeline.claims import Digest, Pinned, Tool
 from pipeline.errors import UsageError
 from pipeline.house import House, Say, pipeline_digest
 from pipeline.proof import CANDIDATE, Plan
@@ -56,7 +56,8 @@ class Staged:
     built: Built
     objects: Mapping[str, bytes]
     increment: tuple[str, ...]
-    reproducible: str
+    build: claims.Build
+    builds: tuple[Pinned, ...] | None
     proof: int
 
     def source_row(self) -> claims.Source:
@@ -68,11 +69,6 @@ class Staged:
             git_commit=self.taken.commit,
             increment=self.increment,
         )
-
-    def build_row(self) -> claims.Build:
-        """What a record says of the build."""
-        tools = tuple(claims.Tool(name=t.name, version=t.version, digest=t.digest) for t in self.built.toolchain)
-        return claims.Build(argv=(self.built.argv,), toolchain=tools, reproducible=self.reproducible)
 
 
 def stage(
@@ -107,6 +103,7 @@ def stage(
     _as_asked(ask, before, taken, built, book)
     identity = here is not None and built.sha256 == here.artifact.sha256
     proof = _proof(ask, here, before, step, taken) if identity and isinstance(here, Promote) else 0
+    builds = None if proof or ask.quick or ask.check else workshop.pin(house, taken, room / "pinned", say)
     cargo = Cargo()
     cargo.add_tree(CANDIDATE, taken.files)
     cargo.add_artifact(CANDIDATE, durable.read(built.path))
@@ -124,7 +121,8 @@ def stage(
         built=built,
         objects=cargo.objects,
         increment=increment[:INCREMENT_MAX],
-        reproducible=target.reproducible,
+        build=workshop.build_row(built, target),
+        builds=builds,
         proof=proof,
     )
 
@@ -264,7 +262,7 @@ def _unchanged(before: Result, taken: Source) -> bool:
     return before.source.sources.sha256 == taken.sources
 
 
-def when_digest(check: Check, files: Sequence[SourceFile], toolchain: Sequence[Tool | claims.Tool]) -> str:
+def when_digest(check: Check, files: Sequence[SourceFile], toolchain: Sequence[Tool]) -> str:
     """What a check with `when` depends on: those files, the toolchain, and all that the manifest says of the check."""
     rows = [[file.path, file.sha256] for file in files if matches(file.path, check.when)]
     tools = [[tool.name, tool.digest] for tool in toolchain]

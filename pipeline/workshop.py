@@ -8,8 +8,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline import build, commands, manifest
+from pipeline import build, claims, commands, manifest
 from pipeline.build import Built
+from pipeline.claims import Artifact, Pinned
 from pipeline.errors import BuildError, ManifestError, ToolchainMoved
 from pipeline.house import House, Say
 from pipeline.progress import track
@@ -47,6 +48,23 @@ def build_once(house: House, target: Target, taken: Source, room: Path) -> Built
     """The tree's artifact, built in a copy."""
     copy_out(taken, room / "source")
     return build.build(house.subject, target, room / "source", room / "out")
+
+
+def pin(house: House, taken: Source, room: Path, say: Say) -> tuple[Pinned, ...] | None:
+    """The tree's artifact for every target that is never proved, by digest; None where the manifest has no such."""
+    made = []
+    for target in (other for other in house.subject.targets if not other.proved):
+        built = build_once(house, target, taken, room / target.name)
+        name = Artifact(name=target.artifact, sha256=built.sha256)
+        row = build_row(built, target)
+        made.append(Pinned(target=target.name, artifact=name, bytes=built.bytes, build=row))
+        say(f"build     {target.name}, pinned and not proved: {built.sha256} ({built.seconds_ms / 1000:.1f} s)")
+    return tuple(made) or None
+
+
+def build_row(built: Built, target: Target) -> claims.Build:
+    """What a record says of a build."""
+    return claims.Build(argv=(built.argv,), toolchain=built.toolchain, reproducible=target.reproducible)
 
 
 def rebuild(house: House, result: Result, room: Path) -> Built:

@@ -209,6 +209,14 @@ def timed(**changes: Any) -> claims.Timing:
     return dataclasses.replace(row, **changes)
 
 
+def pinned(**changes: Any) -> claims.Pinned:
+    """What a target that is never proved gives from the same source."""
+    row = claims.Pinned(
+        target="arm", artifact=claims.Artifact(name="adder-arm.so", sha256="0d" * 32), bytes=90, build=_PROVED["build"]
+    )
+    return dataclasses.replace(row, **changes)
+
+
 def promote(**changes: Any) -> records.Promote:
     """A promote of the result."""
     return _with(records.Promote, changes, title="two", result=5)
@@ -240,6 +248,7 @@ _PROVED: dict[str, Any] = {
     "machine": {"model": "an abacus"},
     "environment": {"OMP_NUM_THREADS": "1"},
 }
+_PROVED["builds"] = (pinned(),)
 
 
 def _with(kind: type[Any], changes: Mapping[str, Any], **rows: Any) -> Any:

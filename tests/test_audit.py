@@ -219,6 +219,7 @@ CLAIMS: dict[str, tuple[Callable[[Any], dict[str, Any]], str]] = {
         lambda r: {"environment": {"LD_PRELOAD": "x.so"}},
         "its environment is not what attempt 4",
     ),
+    "the pinned builds": (lambda r: {"builds": (drawn.pinned(),)}, "its builds is not what attempt 4"),
     "the machine": (lambda r: {"machine": {"model": "a faster one"}}, "its machine does not follow"),
     "the time": (lambda r: {"time": {"startedOn": "yesterday"}}, "its time does not follow"),
     "another attempt": (lambda r: {"attempt": 1}, "record 1 was answered by record 2 before"),
@@ -596,7 +597,7 @@ def test_a_shallow_clone_cannot_be_audited(where: House, tmp_path: Path) -> None
 def test_deep_builds_every_landed_artifact_again(where: House) -> None:
     """From its archived source, by the manifest that lies in it."""
     said = audited(where, deep=True)
-    assert said[-1] == "deep      2 of 2 landed artifacts rebuilt from their archived sources"
+    assert said[-1] == "deep      2 of 2 artifacts rebuilt from their archived sources"
     assert not (where.root / ".landing" / "deep").exists()
 
 
@@ -619,8 +620,10 @@ def test_what_another_toolchain_made_is_listed_with_its_pins_and_counted(where: 
         audited(grown, deep=True)
     _with_compiler(grown, OTHER)
     said = audited(grown, deep=True)
-    assert any(line.startswith("deep      record 9 was not rebuilt: ") and "ziglang 0.0.1 -> " in line for line in said)
-    assert said[-1] == "deep      2 of 3 landed artifacts rebuilt from their archived sources"
+    assert any(
+        line.startswith("deep      record 8 was not rebuilt for ") and "ziglang 0.0.1 -> " in line for line in said
+    )
+    assert said[-1] == "deep      2 of 3 artifacts rebuilt from their archived sources"
     with pytest.raises(ToolchainMoved) as caught:
         audited(grown, deep=True, strict=True)
     assert caught.value.exit_code == 4

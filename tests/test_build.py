@@ -14,6 +14,7 @@ import pytest
 
 from pipeline import build, canonical, elf, manifest
 from pipeline.build import Twice
+from pipeline.claims import Tool
 from pipeline.errors import BuildError, ManifestError, UsageError
 from pipeline.manifest import Mutant, Subject
 from pipeline.tree import SourceFile, Tree, copy_out
@@ -262,14 +263,14 @@ def test_a_program_on_path_is_named_by_its_bytes_and_first_line(
     copy_out(tree('cp $here/real.so "$1"', binary), tmp_path / "copy")
     made = subject(toolchain=("mycc",))
     (tool,) = build.build(made, made.target(), tmp_path / "copy", tmp_path / "out").toolchain
-    assert tool == build.Tool("mycc", "mycc 1.2", canonical.sha256(program.read_bytes()))
+    assert tool == Tool(name="mycc", version="mycc 1.2", digest=canonical.sha256(program.read_bytes()))
 
 
 def test_what_the_build_says_of_its_toolchain_comes_first(tmp_path: Path, binary: bytes) -> None:
     """toolchain.json in the output folder."""
     said = f'[{{"name":"own","version":"7","digest":"{"a" * 64}"}}]'
     script = f"cp $here/real.so \"$1\"; echo '{said}' > $(dirname $1)/toolchain.json"
-    assert built(tmp_path, script, binary).toolchain == (build.Tool("own", "7", "a" * 64),)
+    assert built(tmp_path, script, binary).toolchain == (Tool(name="own", version="7", digest="a" * 64),)
 
 
 TOOLCHAINS = [

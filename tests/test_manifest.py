@@ -150,6 +150,11 @@ MISTAKES = [
         "reproducible: byte is not among bytes, payload, no; did you mean bytes",
     ),
     ('needs = "gpu"', 'proved = "no"', "target.gpu.proved: is not true or false"),
+    (
+        'needs = "gpu"',
+        'proved = false\nreproducible = "no"',
+        "target.gpu.reproducible: is not bytes",
+    ),
     ('title = "first"', 'gate = "regression"', "block.a.title: is missing"),
     ('title = "first"', 'title = ""', "block.a.title: is empty"),
     ('title = "first"', 'title = "x"\ngate = "improvement"', "block.a.faster_on: goes with gate"),
