@@ -20,7 +20,7 @@ from pipeline.subject import Bench, Block, Check, Figure, Mutant, Subject, Targe
 from pipeline.verbs import Colour
 from pipeline.verdict import Decision
 
-RULES: Final = 2
+RULES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +284,11 @@ def judge(plan: Plan, evidence: Evidence, *, key: str | None = None) -> Decision
     return judge_by(plan, evidence)
 
 
-JUDGES: Final[Mapping[int, Callable[[Plan, Evidence], Decision]]] = {1: verdict.judge, 2: brief.judge}
+JUDGES: Final[Mapping[int, Callable[[Plan, Evidence], Decision]]] = {
+    1: verdict.judge,
+    2: brief.judge,
+    3: brief.judge_briefly,
+}
 
 
 def _proofs(ledger: Sequence[Record], target: str) -> list[Result]:

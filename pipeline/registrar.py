@@ -133,7 +133,7 @@ def record(
         plan=attempt.plan,
         evidence=Digest(sha256=canonical.sha256(evidence_bytes)),
         checks=decision.checks,
-        sizes=measured,
+        sizes=sizes.told(measured, rules=plan.rules),
         timing=decision.timing,
         figures=decision.figures,
         limits=attempt.limits,

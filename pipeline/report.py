@@ -83,7 +83,8 @@ def sizes_lines(sizes: Sizes) -> str:
     for kind, table in (("sections", sizes.sections), ("kernels", sizes.kernels), ("host files", sizes.host)):
         changed = {name: row for name, row in sorted(table.items()) if row[0] != row[1]}
         known = [row[1] for row in table.values() if row[1] is not None]
-        lines.append(f"  {kind}: {len(table)}, {sum(known):,} bytes, {len(changed)} changed")
+        whole = f"{len(table)}, {sum(known):,} bytes, " if len(changed) < len(table) else ""
+        lines.append(f"  {kind}: {whole}{len(changed)} changed")
         if sizes.artifact[0] is not None:
             lines += [f"  {_change(name, *row)}" for name, row in changed.items()]
     return "\n".join(lines)

@@ -10,7 +10,7 @@ import functools
 import io
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +26,8 @@ ZIP_MAGIC: Final = b"PK\x03\x04"
 MEMBER_BYTES_MAX: Final = 2**30
 MEMBERS_MAX: Final = 10_000
 SYMBOLS_MAX: Final = 1_000_000
+TABLES: Final = ("sections", "kernels", "host")
+CHANGED_ALONE: Final = 3  # the rules since which a record says nothing of a size that did not change
 _EM_CUDA: Final = (190, "EM_CUDA")
 _CUBIN_CODE: Final = ".text."
 _CLASSES: Final = {1: 32, 2: 64}  # e_ident[EI_CLASS] -> bits
@@ -84,6 +86,27 @@ def changes(before: Sizes | None, after: Sizes) -> claims.Sizes:
         kernels=rows("kernels"),
         host=rows("host"),
     )
+
+
+def told(made: claims.Sizes, *, rules: int) -> claims.Sizes:
+    """What a record says of them: since rules 3, of rows those alone that changed."""
+    if rules < CHANGED_ALONE:
+        return made
+    tables = ({name: row for name, row in table.items() if row[0] != row[1]} for table in _tables(made))
+    sections, kernels, host = tables
+    return claims.Sizes(artifact=made.artifact, sections=sections, kernels=kernels, host=host)
+
+
+def stems_from(made: claims.Sizes, before: Sizes | None) -> bool:
+    """True if all that is said of sizes before is what these were."""
+    known = [dict(getattr(before, name)) if before else {} for name in TABLES]
+    was = [{name: row[0] for name, row in table.items() if row[0] is not None} for table in _tables(made)]
+    whole = made.artifact[0] == (before.artifact if before else None)
+    return whole and all(said.items() <= held.items() for said, held in zip(was, known, strict=True))
+
+
+def _tables(made: claims.Sizes) -> list[Mapping[str, tuple[int | None, int | None]]]:
+    return [getattr(made, name) for name in TABLES]
 
 
 def is_binary(name: str, data: bytes) -> bool:

@@ -82,7 +82,7 @@ def _told(
         plan=asked.plan,
         evidence=Digest(sha256=paths[1].name),
         **landings.said(decision),
-        sizes=sizes.changes(sizes.measure(before), sizes.measure(paths[3])),
+        sizes=sizes.told(sizes.changes(sizes.measure(before), sizes.measure(paths[3])), rules=told.rules),
     )
     return asked, answer, dataclasses.replace(promote, **common | {"sequence": number + 2}, result=number + 1)
 

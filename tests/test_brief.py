@@ -1,4 +1,4 @@
-"""Rules 2: the same verdict as rules 1, and a record that says each thing once."""
+"""Rules 2 and 3: the same verdict as rules 1, and a record that says each thing once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from pipeline import protocol, verdict
+from pipeline import protocol, sizes, verdict
 from pipeline.claims import Input
 from pipeline.proof import Evidence, FigureSeen, JobSeen, Plan
 from tests import drawn
@@ -70,3 +70,31 @@ def test_verdict_and_reasons_are_those_of_rules_1() -> None:
         made, whole = protocol.judge(plan, seen), verdict.judge(plan, seen)
         assert (made.verdict, made.reasons, made.timing) == (whole.verdict, whole.reasons, whole.timing)
     assert protocol.judge(plan, red).verdict == "refused"
+
+
+def test_rules_3_leave_out_the_green_of_neutral_mutants_and_cut_long_places() -> None:
+    """A red neutral mutant, and one that was missed, stand as before; the reasons count those that are left out."""
+    plan, evidence = _case()
+    plan = dataclasses.replace(plan, rules=3)
+    long = drawn.seen("twice@wrong", drawn.side(), drawn.side(files={}, code=1, tail="x" * 100))
+    evidence = drawn.evidence(plan, twice_at_wrong=long, other_at_renamed=drawn.red("other@renamed"))
+    made, whole = protocol.judge(plan, evidence), verdict.judge(plan, evidence)
+    assert (made.verdict, made.reasons) == (whole.verdict, whole.reasons)
+    assert [(p.mutant, p.outcome) for check in made.checks for p in check.counterproofs] == [
+        ("wrong", "caught"),
+        ("renamed", "red"),
+    ]
+    assert made.checks[0].counterproofs[0].where == whole.checks[0].counterproofs[0].where[:64] + "..."
+    assert made.checks[1].counterproofs[0].where == whole.checks[1].counterproofs[0].where
+
+
+def test_rules_3_say_nothing_of_a_size_that_did_not_change() -> None:
+    """And what they say of one that did stems from the sizes before, which an audit asks."""
+    before = sizes.Sizes(100, host=(("a.py", 7), ("b.py", 9)))
+    made = sizes.changes(before, sizes.Sizes(101, host=(("a.py", 7), ("b.py", 10))))
+    assert sizes.told(made, rules=2) == made
+    said = sizes.told(made, rules=3)
+    assert (said.artifact, said.host) == ((100, 101), {"b.py": (9, 10)})
+    assert sizes.stems_from(said, before)
+    assert not sizes.stems_from(said, dataclasses.replace(before, host=(("a.py", 7), ("b.py", 8))))
+    assert not sizes.stems_from(said, dataclasses.replace(before, artifact=99))

@@ -22,14 +22,15 @@ LINE_MAX = 120
 # Imports of the pipeline go up only: a module imports what stands on lines above its own, or before it on its line.
 LAYERS = """
 errors shapes canonical
-progress signtest elf machine claims subject fields placeholders records proof verbs timing verdict protocol report
+progress signtest elf machine claims subject fields placeholders records proof verbs timing verdict
+brief protocol report
 durable tree layout outputs kit manifest sizes ledger baselines source commands build
 house views room cargo workshop prove stage registrar derive
 audit land compare teeth verify tour
 __main__
 """
 PURE = ("errors", "shapes", "canonical", "claims", "records", "signtest", "subject", "placeholders", "fields", "proof")
-PURE += ("verbs", "timing", "verdict", "protocol", "report")  # rules: values to values
+PURE += ("verbs", "timing", "verdict", "brief", "protocol", "report")  # rules: values to values
 WORLD = ("os", "time", "subprocess", "socket", "shutil", "tempfile", "io", "pathlib", "random", "secrets", "datetime")
 
 # Outside dependency -> the only modules that may import it.
