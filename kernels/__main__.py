@@ -19,6 +19,10 @@ COMMANDS = {
     "sanitize": ("kernels.tools.sanitize", "run a step of a CUDA artifact under compute-sanitizer"),
     "resources": ("kernels.tools.resources", "what each kernel of a CUDA artifact takes, and whether it spills"),
     "figures": ("kernels.tools.figures", "time a copy and the step of the whole 27B on the device"),
+    "mt": ("kernels.tools.mt", "M rows in one forward, or M single tokens, and all that is remembered afterwards"),
+    "alone": ("kernels.tools.alone", "each row beside other rows, and beside junk"),
+    "gemv_rows": ("kernels.tools.gemv_rows", "the q4 product for M rows by its instances, or by M launches of one row"),
+    "allocations": ("kernels.tools.allocations", "what an engine allocates while rows are left alone"),
     "refusals": ("kernels.tools.refusals", "drive an artifact into one refusal"),
 }
 USAGE = 2

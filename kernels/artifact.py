@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from . import compilers
-from .engine.errors import KernelError
+from .engine.errors import KernelError, Refused
 
 HERE = Path(__file__).parent
 BUILDERS = ("artifact.py", "compilers.py")  # what else decides the artifact's bytes
@@ -48,6 +48,8 @@ ENTRIES = (
     *(Entry(name, since="base", required=True) for name in ("hidden", "logits", "argmax")),
     *(Entry(name, since="base", required=True) for name in ("shape", "from_folder", "Synthetic", "Checkpoint")),
     *(Entry(name, since="base", required=False) for name in ("open_device", "weight", "step_ns", "step_kernels")),
+    *(Entry(name, since="e", required=False) for name in ("forward_rows", "hidden_rows", "logits_rows", "argmax_rows")),
+    *(Entry(name, since="e", required=False) for name in ("slab", "poison")),
 )
 
 
@@ -61,12 +63,11 @@ class Artifact:
     binary: Path
 
     def entry(self, name: str) -> Callable[..., Any]:
-        """The engine's function of that name, or else the method of its Engine. Raises KernelError without either."""
+        """The engine's function of that name, or else the method of its Engine. Raises Refused without either."""
         found = _callable_of(self.engine, name)
         if found is None:
-            raise KernelError(
-                f"artifact {self.digest[:12]}", f"has no entry {name}", "use an artifact of a later block"
-            )
+            where, todo = f"artifact {self.digest[:12]}", "use an artifact of a later block"
+            raise Refused(where, f"has no entry {name}", todo, reason="no-entry")
         return found
 
 

@@ -2,9 +2,11 @@
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +51,27 @@ def test_a_spill_is_seen() -> None:
     """Held to 32 registers a thread some kernel keeps bytes in local memory, and no other number of it is lost."""
     found = cubin.kernels(spilling(), where="x")
     assert any(kernel.local for kernel in found) and all(kernel.registers <= 32 for kernel in found)
+
+
+def test_code_that_was_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the instances <R, M> every other kernel has the same machine code; a kernel that changed is named."""
+    texts = {file.name: file.read_bytes() for file in (ROOT / "kernels" / "device").glob("*.cu*")}
+    texts["gemv.cuh"], count = re.subn(rb"(?m)^GEMV_Q4_EACH_M\(\d\)$", b"", texts["gemv.cuh"])
+    assert count == 4
+    add = b"add_rn(load(y + at, count)"
+    assert texts["swiglu.cuh"].count(add) == 1
+    texts["swiglu.cuh"] = texts["swiglu.cuh"].replace(add, add.replace(b"add", b"sub"))
+    before = tmp_path / "before.zip"
+    with zipfile.ZipFile(artifact.tree("cuda-sm_90")) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    before.write_bytes(artifact._pack(members | {"kestrel.cubin": compilers.compile_cuda(texts).binary}))
+    assert resources.main(["--before", str(before)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "changed" in line] == ["changed: add has other machine code"]
+    there = len(cubin.kernels(data(), where="x")) - 28
+    assert f"of {there} kernels before, {there - 1} are the same" in lines
+    assert resources.main(["--artifact", str(before), "--before", str(artifact.tree("cuda-sm_90"))]) == 0
+    assert "changed: gemv_q4_r1_m2 is not there" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("size", [0, 3, 63, 64, 1000, -1000])

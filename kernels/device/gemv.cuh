@@ -5,9 +5,10 @@
 // chunks = ceil(cols / 256). Nibble j of word (chunk c, lane l), its bits 4j..4j+3, is column c*256 + j*32 + l, and
 // scale c*8 + j is the one of those 32 columns. A weight is (nibble - 8) * scale, which is exact in f32.
 // Order: lane l adds the columns l, l + 32, l + 64, ... one after the other by fma; then sum().
-// gemv_q4_rows<R, M>, for R weight rows a warp and M rows of x, has the same order for each element of y [M][rows].
-// Launch: gemv_q4 one warp a row of W, ceil(rows / 8) blocks a row of x and M times as many for M; gemv_f32
-// ceil((rows_a + rows_b) / 8). Reference: gemv.py.
+// gemv_q4_rR_mM: the same product by the instance <R, M>, which reads R rows of W once for M rows of x. The order of
+// each element is the same, so neither R nor M moves a bit.
+// Launch: gemv_q4 one warp a row of W, ceil(rows / 8) blocks a row of x and M times as many for M; gemv_q4_rR_mM one
+// warp R rows of W, ceil(rows / 8R); gemv_f32 ceil((rows_a + rows_b) / 8). Reference: gemv.py.
 #pragma once
 #include "lanes.cuh"
 
@@ -22,39 +23,42 @@ DEV float scale_times_128(unsigned short half_bits) {
     return mul_rn(float_of(moved), 0x1p119f);
 }
 
-// (nibble J - 8) * scale as (1 + nibble / 128) * (128 scale) - 136 scale: one exact fma, and no integer to convert.
-template <int J> DEV Floats weight_q4(Words words, float scale_128) {
-    Words placed;
-    if constexpr (4 * J < PLACE)
-        placed = words << (PLACE - 4 * J);
-    else
-        placed = words >> (4 * J - PLACE);
+// (nibble j - 8) * scale as (1 + nibble / 128) * (128 scale) - 136 scale: one exact fma, and no integer to convert.
+DEV Floats weight_q4(int j, Words words, float scale_128) {
+    const Words placed = 4 * j < PLACE ? words << (PLACE - 4 * j) : words >> (4 * j - PLACE);
     const Floats shifted = float_of((placed & (15u << PLACE)) | ONE_BITS);
     return fma_rn(shifted, splat(scale_128), splat(mul_rn(scale_128, -1.0625f)));
 }
 
-// total[r][m] + the products of columns J*32.. of a chunk of weight row r with row m of x, then of the later columns.
-// words, scales and x begin where the chunk does in their row 0; weight row r lies rows_on[r] rows of `chunks` further
-// on, row m of x m * cols floats; `count` columns are left from there on.
-template <int J, int R, int M>
-DEV void dot_q4_rows(Floats (&total)[R][M], const unsigned* words, const unsigned short* scales,
-                     const int (&rows_on)[R], int chunks, const float* x, int cols, int count) {
+template <int J> DEV Floats weight_q4(Words words, float scale_128) { return weight_q4(J, words, scale_128); }
+
+// total[r][m] + the products of columns j*32.. of a chunk of weight row r with row m of x.
+// words, scales and x begin where the chunk does in their row 0; weight row r lies chunks_on[r] chunks further on,
+// row m of x m * cols floats; `count` columns are left from there on.
+template <int R, int M>
+DEV void dot_q4_rows(int j, Floats (&total)[R][M], const unsigned* words, const unsigned short* scales,
+                     const Index (&chunks_on)[R], const float* x, int cols, int count) {
     reload();
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-        const Index on = (Index)rows_on[r] * chunks;
-        const Floats weights = weight_q4<J>(load(words + on * LANES), scale_times_128(scales[on * NIBBLES + J]));
-#pragma unroll
-        for (int m = 0; m < M; ++m) {
-            const Floats part = load(x + (Index)m * cols + J * LANES, count - J * LANES);
+    UNROLLED for (int r = 0; r < R; ++r) {
+        const Index on = chunks_on[r];
+        const Floats weights = weight_q4(j, load(words + on * LANES), scale_times_128(scales[on * NIBBLES + j]));
+        UNROLLED for (int m = 0; m < M; ++m) {
+            const Floats part = load(x + (Index)m * cols + j * LANES, count - j * LANES);
             total[r][m] = fma_rn(weights, part, total[r][m]);
         }
     }
-    if constexpr (J + 1 < NIBBLES) dot_q4_rows<J + 1>(total, words, scales, rows_on, chunks, x, cols, count);
+}
+
+// The same of columns J*32.. and of all later ones.
+template <int J, int R, int M>
+DEV void dot_q4_chunk(Floats (&total)[R][M], const unsigned* words, const unsigned short* scales,
+                      const Index (&chunks_on)[R], const float* x, int cols, int count) {
+    dot_q4_rows(J, total, words, scales, chunks_on, x, cols, count);
+    if constexpr (J + 1 < NIBBLES) dot_q4_chunk<J + 1>(total, words, scales, chunks_on, x, cols, count);
 }
 
 // What one warp does of y = x W^T: the weight rows first .. first + R - 1, read once for M rows of x.
-//   x [M][cols], y [M][rows]. Where fewer than R weight rows are left, the last one stands for those that are absent.
+//   x [M][cols], y [M][rows]. The last weight row of all stands for those that are absent, a whole warp's too.
 template <int R, int M>
 DEV void gemv_q4_rows(const unsigned* words, const unsigned short* scales, const float* x, float* y, int rows, int cols,
                       int first) {
@@ -62,25 +66,35 @@ DEV void gemv_q4_rows(const unsigned* words, const unsigned short* scales, const
     const int chunks = (cols + CHUNK - 1) / CHUNK;
     const unsigned* row_words = words + (Index)first * chunks * LANES;
     const unsigned short* row_scales = scales + (Index)first * chunks * NIBBLES;
-    int rows_on[R];
+    Index chunks_on[R];
     Floats total[R][M];
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-        rows_on[r] = r == 0 || first + r < rows ? r : rows - 1 - first;
-#pragma unroll
-        for (int m = 0; m < M; ++m) total[r][m] = splat(0.f);
+    UNROLLED for (int r = 0; r < R; ++r) {
+        chunks_on[r] = (Index)(R * M == 1 || first + r < rows ? r : rows - 1 - first) * chunks;
+        UNROLLED for (int m = 0; m < M; ++m) {
+            total[r][m] = splat(0.f);
+            reload();  // or it becomes a call of memset, which the library does not have
+        }
     }
-    for (int c = 0; c < whole; ++c)
-        dot_q4_rows<0>(total, row_words + c * LANES, row_scales + c * NIBBLES, rows_on, chunks, x + c * CHUNK, cols,
-                       CHUNK);
-    if (whole < chunks)
-        dot_q4_rows<0>(total, row_words + whole * LANES, row_scales + whole * NIBBLES, rows_on, chunks,
-                       x + whole * CHUNK, cols, cols - whole * CHUNK);
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-        if (first + r >= rows) continue;
-#pragma unroll
-        for (int m = 0; m < M; ++m) store_one(y + (Index)m * rows + first + r, sum(total[r][m]));
+    if constexpr (R * M == 1) {
+        for (int c = 0; c < whole; ++c)
+            dot_q4_chunk<0>(total, row_words + c * LANES, row_scales + c * NIBBLES, chunks_on, x + c * CHUNK, cols,
+                            CHUNK);
+        if (whole < chunks)
+            dot_q4_chunk<0>(total, row_words + whole * LANES, row_scales + whole * NIBBLES, chunks_on,
+                            x + whole * CHUNK, cols, cols - whole * CHUNK);
+        store_one(y + first, sum(total[0][0]));
+    } else {  // for the size of the code: one loop over all chunks, rolled, and sums outside every condition
+        for (int c = 0; c < chunks; ++c)
+#pragma unroll 1
+            for (int j = 0; j < NIBBLES; ++j)
+                dot_q4_rows(j, total, row_words + c * LANES, row_scales + c * NIBBLES, chunks_on, x + c * CHUNK, cols,
+                            cols - c * CHUNK);
+        UNROLLED for (int r = 0; r < R; ++r) {
+            UNROLLED for (int m = 0; m < M; ++m) {
+                const float product = sum(total[r][m]);
+                if (first + r < rows) store_one(y + (Index)m * rows + first + r, product);
+            }
+        }
     }
 }
 
@@ -109,3 +123,19 @@ ENTRY(gemv_f32, const float* wa, const float* wb, const float* x, float* ya, flo
         store_one(in_a ? ya + row : yb + (row - rows_a), sum(total));
     }
 }
+
+// The instances of 2 to 8 rows, for every R that the engine's table may name: r_table.py.
+#define GEMV_Q4_ROWS(R, M)                                                                                            \
+    ENTRY(gemv_q4_r##R##_m##M, const unsigned* words, const unsigned short* scales, const float* x, float* y,        \
+          int rows, int cols) {                                                                                       \
+        BLOCK PHASE {                                                                                                 \
+            gemv_q4_rows<R, M>(words, scales, x, y, rows, cols, (block * WARPS + warp) * R);                           \
+        }                                                                                                             \
+    }
+#define GEMV_Q4_EACH_M(R) \
+    GEMV_Q4_ROWS(R, 2) GEMV_Q4_ROWS(R, 3) GEMV_Q4_ROWS(R, 4) GEMV_Q4_ROWS(R, 5) GEMV_Q4_ROWS(R, 6) \
+    GEMV_Q4_ROWS(R, 7) GEMV_Q4_ROWS(R, 8)
+GEMV_Q4_EACH_M(1)
+GEMV_Q4_EACH_M(2)
+GEMV_Q4_EACH_M(4)
+GEMV_Q4_EACH_M(8)

@@ -29,6 +29,8 @@ typedef long long Index;  // an offset in elements: a matrix may hold more than 
 #define SHARED(TYPE, NAME, COUNT) __shared__ TYPE NAME[COUNT];
 #define PHASE for (int warp = (int)threadIdx.x / LANES, once = 1; once; once = 0, __syncthreads())
 
+#define UNROLLED _Pragma("unroll")
+
 typedef float Floats;
 typedef unsigned Words;
 typedef int Ints;
@@ -66,6 +68,8 @@ template <typename T> DEV T common(T a) { return a; }  // the value that every l
 #define BLOCK for (int block = block_lo; block < block_hi; ++block)
 #define SHARED(TYPE, NAME, COUNT) alignas(128) TYPE NAME[COUNT];
 #define PHASE for (int warp = 0; warp < WARPS; ++warp)
+
+#define UNROLLED _Pragma("clang loop unroll(disable)")
 
 typedef float Floats __attribute__((vector_size(128)));
 typedef unsigned Words __attribute__((vector_size(128)));

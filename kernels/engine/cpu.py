@@ -17,15 +17,23 @@ import numpy as np
 
 from .device import Launch
 from .errors import KernelError
+from .r_table import R_VALUES, ROWS_MAX, instance
 
 THREADS_MAX = 256
 ALIGNMENT = 64  # bytes; a cache line
 # A launch is split where it is estimated to take longer than this. Handing ranges to two threads costs some 35 us.
 SPLIT_NS_MIN = 100_000
+
+
+def _rows_cost(m: int) -> Callable[..., int]:
+    return lambda rows, cols: m * rows * cols // 8
+
+
 # Estimated time of a launch on one core in ns, from its whole-number arguments; a kernel that is not here counts as 0.
 # 8 multiply-adds of q4 and 4 of f32 weights a ns: toolchain.md, CPU binary.
 COST_NS: dict[str, Callable[..., int]] = {
     "gemv_q4": lambda rows, cols: rows * cols // 8,
+    **{instance(r, m): _rows_cost(m) for r in R_VALUES for m in range(2, ROWS_MAX + 1)},
     "gemv_f32": lambda rows_a, rows_b, cols: (rows_a + rows_b) * cols // 4,
     "gdn_delta": lambda key_heads, value_heads, key_dim, value_dim: value_heads * key_dim * value_dim,
     "attention": lambda heads, kv_heads, head_dim, stride: heads * head_dim * stride // 4,
@@ -46,6 +54,15 @@ class Buffer:
     def after(self, elements: int) -> "Buffer":
         """The same memory without its first elements, flat."""
         return Buffer(self.array.reshape(-1)[elements:])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    def part(self, start: int, shape: tuple[int, ...], dtype: type) -> "Buffer":
+        """The same memory from an element on, in a shape and a type of as many bytes."""
+        end = start + int(np.prod(shape, dtype=np.int64))
+        return Buffer(self.array.reshape(-1)[start:end].view(dtype).reshape(shape))
 
 
 class Device:

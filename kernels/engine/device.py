@@ -29,7 +29,9 @@ class Launch:
 
 
 class Device(Protocol[B]):
-    """One artifact's binary on one device. A buffer has `after(elements)`: the same memory from there on, flat."""
+    """One artifact's binary on one device. A buffer has a shape, `after(elements)`: the same memory from there on,
+    flat, and `part(start, shape, dtype)`: a piece of it.
+    """
 
     def zeros(self, shape: tuple[int, ...], dtype: type = np.float32) -> B: ...
 

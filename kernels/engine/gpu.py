@@ -45,12 +45,16 @@ class Buffer:
         left = self.bytes // self.dtype.itemsize - elements
         return Buffer(self.address + elements * self.dtype.itemsize, (left,), self.dtype)
 
+    def part(self, start: int, shape: tuple[int, ...], dtype: type) -> Buffer:
+        """The same memory from an element on, in a shape and a type of as many bytes."""
+        return Buffer(self.address + start * self.dtype.itemsize, shape, np.dtype(dtype))
+
 
 class Device:
     """The module of one artifact on the first GPU. Raises KernelError, and Refused when `sizes` do not fit.
 
-    All buffers are taken while an engine opens; afterwards nothing is allocated. They are given back at close, or with
-    the device.
+    All buffers are taken while an engine opens, but for what its first rows take. They are given back at close, or
+    with the device.
     """
 
     def __init__(self, binary: Path, *, sizes: Sequence[int] = ()):

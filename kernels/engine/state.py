@@ -7,8 +7,13 @@ below the cursor are state.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from .config import GDN, Config
 
+# What a slab starts as. A signalling NaN as a float: it spoils every result, and what computes with it leaves another.
+POISON = np.uint32(0x7FA0DEAD)
+INT_REGIONS = ("token", "greedy")  # int32 [MM] of a slab: what runs, and what each row chooses
 CURSOR = "cursor"  # int32 [1]: tokens seen, which is the visible length before a step
 SCRATCH_EXTRA = 256  # floats a head beyond the visible length that attention needs: one partial sum a chunk
 
@@ -53,6 +58,14 @@ def scratch(config: Config, capacity: int) -> Iterator[Plane]:
     }  # fmt: skip
     for name, size in sizes.items():
         yield Plane(name, (size,))
+
+
+def slab(config: Config, capacity: int, rows: int) -> Iterator[Plane]:
+    """The regions that rows in one forward use in place of scratch, each [rows][width], and the int32 ones."""
+    for name in INT_REGIONS:
+        yield Plane(name, (rows,))
+    for plane in scratch(config, capacity):
+        yield Plane(plane.name, (rows, *plane.shape))
 
 
 def scratch_stride(capacity: int) -> int:

@@ -109,6 +109,7 @@ def leave(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]], path: Pat
 
 
 def cases(options: argparse.Namespace) -> list[Case]:
+    """Every shape with every count of rows and every cursor that the command asks for."""
     return [
         Case(shape, rows, 2 * SHAPES[shape][2] + BEYOND if cursor is None else cursor, *SHAPES[shape])
         for shape in options.shapes

@@ -53,6 +53,12 @@ def kernels(data: bytes, *, where: object) -> tuple[Kernel, ...]:
     return found
 
 
+def machine_code(data: bytes, *, where: object) -> dict[str, bytes]:
+    """The code of every kernel, by name. Raises KernelError for bytes that are no sound cubin."""
+    names = {f".text.{kernel.name}": kernel.name for kernel in kernels(data, where=where)}
+    return {names[section]: content for section, _size, content in _sections(data) if section in names}
+
+
 def _kernels(data: bytes) -> Iterator[Kernel]:
     sections = _sections(data)
     sizes = {name: size for name, size, _content in sections}

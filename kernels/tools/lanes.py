@@ -2,7 +2,8 @@
 
 For every case hidden states, greedy tokens, and digests of the logits of each token and of all planes at several
 cursors. Small shapes leave their logits and last planes whole as well; of 27b the last token's logits. Weights of small
-shapes are made by NumPy and copied to the device, those of 27b are made there; inputs.json names what ran.
+shapes are made by NumPy and copied to the device, those of 27b are made there; inputs.json names what ran. --gates runs
+them all once for each word of the gate of rows, unset among them, which no byte may show.
 """
 
 import argparse
@@ -22,11 +23,13 @@ from kernels.engine.weights import tensors
 
 from .inputs import Digested, file_digest
 from .outputs import Input, report, write_dump, write_inputs
+from .watch import set_gate
 from .weights import digests
 
 TEXT = Path(__file__).parents[1] / "text" / "kestrel.txt"
 SEED = 1
 WHOLE = ("tiny", "mini64")  # shapes whose logits and planes are left whole
+UNSET = "unset"
 SPREAD = 997  # of 27b's tokens: the text's bytes alone are the first rows of its embedding
 
 
@@ -63,6 +66,9 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels lanes", description=__doc__, allow_abbrev=False)
     parser.add_argument("--artifact", type=Path, help="without it: the build of this tree")
     parser.add_argument("--cases", required=True, metavar="NAMES", help=f"of {', '.join(case.name for case in CASES)}")
+    parser.add_argument(
+        "--gates", type=_gates, default=(), metavar="WORDS", help="unset,1,8; without it as it is found"
+    )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR")
     options = parser.parse_args(argv)
     path = options.artifact or artifact.tree()
@@ -70,14 +76,26 @@ def main(argv: list[str]) -> int:
     text = TEXT.read_bytes()
     inputs = [Input("artifact", path.name, file_digest(path)), Input("text", TEXT.name, file_digest(TEXT))]
     files: dict[str, Mapping[str, np.ndarray]] = {}
-    for case in chosen(options.cases):
-        arrays, weights = run(opened, case, text)
-        files |= {f"{case.name}.{file}": entries for file, entries in arrays.items()}
-        inputs.append(weights)
+    cases = chosen(options.cases)
+    for gate in options.gates or (None,):
+        if gate is not None:
+            set_gate(None if gate == UNSET else gate)
+        for case in cases:
+            arrays, weights = run(opened, case, text)
+            name = case.name if gate is None else f"{case.name}.gate-{gate}"
+            files |= {f"{name}.{file}": entries for file, entries in arrays.items()}
+            inputs += [] if weights in inputs else [weights]
     outputs = write_dump(options.out, files)
     write_inputs(options.out, inputs)
     report(shlex.join(["python", "-m", "kernels", "lanes", *argv]), inputs, outputs)
     return 0
+
+
+def _gates(text: str) -> tuple[str, ...]:
+    words = tuple(text.split(","))
+    if not all(words):
+        raise argparse.ArgumentTypeError(f"give {UNSET}, 1 or 8, or some of them")
+    return words
 
 
 def chosen(words: str) -> tuple[Case, ...]:

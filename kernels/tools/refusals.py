@@ -2,7 +2,7 @@
 
 The refusal ends the process: exit 5 where the engine says no, 2 where a file is at fault, 0 if nothing was refused,
 which is the failure. Where a state exists DIR gets before.bin and after.bin, all planes on either side of it; they must
-be equal. Each case works on the fixture kernels/fixtures/hf_small, or on a copy that it spoils.
+be equal. A case works on the fixture kernels/fixtures/hf_small, or on a copy that it spoils; for rows: row_refusals.py.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import numpy as np
 
 from kernels import artifact
 
+from . import row_refusals
 from .outputs import write_dump
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "hf_small"
@@ -120,4 +121,5 @@ CASES: dict[str, tuple[int, str, Callable[[artifact.Artifact, Path], None]]] = {
     "missing-tensor": (2, "missing", _on_file(_without_tensor)),
     "misshapen-tensor": (2, "shape", _on_file(_misshapen_tensor)),
     "truncated-file": (2, "truncated", _on_file(_truncated)),
+    **row_refusals.CASES,
 }
