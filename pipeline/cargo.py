@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pipeline import canonical, durable, placeholders, protocol
+from pipeline import canonical, durable, kit, placeholders, protocol
 from pipeline.build import Built
 from pipeline.errors import UsageError
 from pipeline.house import House
@@ -61,6 +61,11 @@ class Cargo:
                 continue
             on, block = (name, None) if kind == "candidate" else (target.name, name)
             landed = [r for r in book if isinstance(r, Promote) and r.target == on and block in (None, r.block)]
+            waiting = [a for a in protocol.open_attempts(book, on) if kind == "archive" and a.block == block]
+            if waiting:  # for evidence: if it does not land, neither does what comes behind it
+                carried = kit.load(house.workspace(f"{waiting[-1].sequence:06d}") / "kit")
+                self.add_artifact(word, carried.objects[waiting[-1].artifact.sha256])
+                continue
             if not landed:
                 raise UsageError(f"{{{word}}}", f"{block or 'nothing'} has not landed on {on}", "land that first")
             if kind == "tools":

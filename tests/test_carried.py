@@ -74,6 +74,30 @@ def test_blocks_in_a_row_are_carried_in_one_kit_and_judged_in_order(lab: Scene) 
     assert lab.run("audit", "--deep", "--subject", "adder").code == 0
 
 
+OLDER = """
+[check.older]
+since = "scale"
+verb = "same"
+sides = [["{python}", "adder/run.py", "dump", "--artifact", "{candidate}", "--ops", "sum", "--seed", "1",
+          "--rows", "2", "--width", "3", "--out", "{out}"],
+         ["{python}", "adder/run.py", "dump", "--artifact", "{archive:sum}", "--ops", "sum", "--seed", "1",
+          "--rows", "2", "--width", "3", "--out", "{out}"]]
+"""
+
+
+def test_an_artifact_that_waits_in_the_kit_is_an_earlier_one(lab: Scene) -> None:
+    """{archive:BLOCK} of a block that is carried in the same kit is its attempt's artifact, promoted before."""
+    lab.edit("landing.toml", 'caught_by = ["twice"]', 'caught_by = ["twice", "older"]')
+    lab.edit("landing.toml", "[check.twice]", OLDER + "\n[check.twice]")
+    lab.commit("a check that opens the archive")
+    done = proved(lab, waiting(lab, "sum", "scale"))
+    assert done.code == 0 and done.last == "LANDED: scale on lab: record 5", done
+    promoted, result = (json.loads(lab.records()[f"00000{n}.json"]) for n in (4, 5))
+    (older,) = [check for check in result["predicate"]["checks"] if check["id"] == "older"]
+    opened = {row["name"]: row["digest"] for row in older["inputs"]}
+    assert opened["{archive:sum}"] == promoted["subject"][0]["digest"]["sha256"]
+
+
 def test_a_block_that_fails_voids_those_behind_it(lab: Scene) -> None:
     """The first is refused with its reason, the second is void and counts; nothing is current."""
 
