@@ -23,6 +23,7 @@ COMMANDS = {
     "alone": ("kernels.tools.alone", "each row beside other rows, and beside junk"),
     "gemv_rows": ("kernels.tools.gemv_rows", "the q4 product for M rows by its instances, or by M launches of one row"),
     "allocations": ("kernels.tools.allocations", "what an engine allocates while rows are left alone"),
+    "old_artifact": ("kernels.tools.old_artifact", "open artifacts of earlier blocks, and say what their dumps hold"),
     "refusals": ("kernels.tools.refusals", "drive an artifact into one refusal"),
 }
 USAGE = 2
@@ -33,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     """The exit code of a command: 0 done, 2 usage or bad input, 5 refused by the engine."""
     if not argv or argv[0] in ("-h", "--help"):
         print("usage: python -m kernels COMMAND [options]    (COMMAND --help says which)\n")
-        print("\n".join(f"  {name:10}{text}" for name, (_module, text) in COMMANDS.items()))
+        print("\n".join(f"  {name:14}{text}" for name, (_module, text) in COMMANDS.items()))
         return 0 if argv else USAGE
     if argv[0] not in COMMANDS:
         print(f"usage: no command {argv[0]!r}; use one of {', '.join(COMMANDS)}", file=sys.stderr)

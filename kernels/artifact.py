@@ -32,6 +32,7 @@ MEMBER_NAME = re.compile(r"engine/[A-Za-z_][A-Za-z0-9_]*\.py")
 MEMBER_BYTES_MAX = 16 << 20
 MEMBERS_MAX = 64
 UNIX = 3  # create_system of a zip member
+NO_ENTRY = "no-entry"  # the reason of a refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Artifact:
         found = _callable_of(self.engine, name)
         if found is None:
             where, todo = f"artifact {self.digest[:12]}", "use an artifact of a later block"
-            raise Refused(where, f"has no entry {name}", todo, reason="no-entry")
+            raise Refused(where, f"has no entry {name}", todo, reason=NO_ENTRY)
         return found
 
 

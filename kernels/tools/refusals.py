@@ -9,13 +9,15 @@ import argparse
 import json
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernels import artifact
+from kernels import artifact, compilers
+from kernels.engine.errors import KernelError, Refused
 
 from . import row_refusals
 from .outputs import write_dump
@@ -80,6 +82,48 @@ def _on_file(spoil: Callable[[Path], None]) -> Callable[[artifact.Artifact, Path
     return case
 
 
+def _without_required(opened: artifact.Artifact, out: Path) -> None:
+    """Each required entry in turn is taken away: no such artifact loads. The last one's error stays."""
+    required = [entry.name for entry in artifact.ENTRIES if entry.required]
+    for name in required[:-1]:
+        try:
+            _without(opened, name)
+        except KernelError as error:
+            if f"lacks the required entry {name}" in str(error):
+                continue
+            raise
+        return
+    _without(opened, required[-1])
+
+
+def _without_optional(opened: artifact.Artifact, out: Path) -> None:
+    """Each optional entry in turn is taken away: every such artifact loads, and using it is refused."""
+    optional = [entry.name for entry in artifact.ENTRIES if not entry.required]
+    for name in optional[:-1]:
+        try:
+            _without(opened, name).entry(name)
+        except Refused as error:
+            if error.reason == artifact.NO_ENTRY:
+                continue
+            raise
+        return
+    _without(opened, optional[-1]).entry(optional[-1])
+
+
+def _without(opened: artifact.Artifact, name: str) -> artifact.Artifact:
+    """The artifact of these files without one entry, opened. Raises KernelError."""
+    folder = opened.binary.parent
+    members = {f"engine/{path.name}": path.read_bytes() for path in sorted((folder / "engine").glob("*.py"))}
+    members[compilers.target(opened.target).binary] = opened.binary.read_bytes()
+    members["engine/__init__.py"] += f"\n{name} = Engine.{name} = None\n".encode()
+    with tempfile.TemporaryDirectory(prefix="kestrel-spoilt-") as private:
+        path = Path(private) / "without.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            for member, data in members.items():
+                archive.writestr(member, data)
+        return artifact.load(path)
+
+
 def _other_architecture(folder: Path) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "qwen3_next"}))
@@ -117,6 +161,8 @@ CASES: dict[str, tuple[int, str, Callable[[artifact.Artifact, Path], None]]] = {
     "token-negative": (5, "token-range", _on_state(-1, capacity=8)),
     "context-full": (5, "context-full", _on_state(1, capacity=len(WARM_UP))),
     "limit-bytes": (5, "limit-bytes", _on_limit),
+    "required-entry": (2, "lacks the required entry", _without_required),
+    "optional-entry": (5, artifact.NO_ENTRY, _without_optional),
     "architecture": (2, "unsupported", _on_file(_other_architecture)),
     "missing-tensor": (2, "missing", _on_file(_without_tensor)),
     "misshapen-tensor": (2, "shape", _on_file(_misshapen_tensor)),
