@@ -20,7 +20,7 @@ from pipeline.subject import Bench, Block, Check, Figure, Mutant, Subject, Targe
 from pipeline.verbs import Colour
 from pipeline.verdict import Decision
 
-RULES: Final = 3
+RULES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,8 +286,7 @@ def judge(plan: Plan, evidence: Evidence, *, key: str | None = None) -> Decision
 
 JUDGES: Final[Mapping[int, Callable[[Plan, Evidence], Decision]]] = {
     1: verdict.judge,
-    2: brief.judge,
-    3: brief.judge_briefly,
+    **dict.fromkeys(brief.RULES, brief.judge),
 }
 
 

@@ -1,4 +1,4 @@
-"""Rules 2 and 3: the same verdict as rules 1, and a record that says each thing once."""
+"""Rules 2 and later: the same verdict as rules 1, and a record that says each thing once."""
 
 from __future__ import annotations
 
@@ -43,6 +43,16 @@ def test_an_input_of_several_checks_stands_once_and_each_check_still_names_all_t
     assert [[row.name for row in check.inputs] for check in made.checks] == [["tokens", "{candidate}"], ["{candidate}"]]
 
 
+def test_rules_4_say_the_candidate_once() -> None:
+    """Every check points at it."""
+    plan, evidence = _case(twice=(WEIGHTS,), other=(WEIGHTS,))
+    plan = dataclasses.replace(plan, rules=4)
+    made = protocol.judge(plan, dataclasses.replace(drawn.evidence(plan), jobs=evidence.jobs))
+    assert made.inputs is not None
+    assert [row.name for row in made.inputs] == ["tree", "weights", "{candidate}"]
+    assert [(check.inputs, check.also) for check in made.checks] == [((), (0, 1, 2))] * 2
+
+
 def test_a_word_for_other_bytes_than_the_given_is_no_echo() -> None:
     """Only a row whose bytes a placeholder of the same check names is left out."""
     other = dataclasses.replace(ECHO, digest="3" * 64)
@@ -72,10 +82,11 @@ def test_verdict_and_reasons_are_those_of_rules_1() -> None:
     assert protocol.judge(plan, red).verdict == "refused"
 
 
-def test_rules_3_leave_out_the_green_of_neutral_mutants_and_cut_long_places() -> None:
+@pytest.mark.parametrize(("rules", "letters"), [(3, 64), (4, 32)])
+def test_later_rules_leave_out_the_green_of_neutral_mutants_and_cut_long_places(rules: int, letters: int) -> None:
     """A red neutral mutant, and one that was missed, stand as before; the reasons count those that are left out."""
     plan, evidence = _case()
-    plan = dataclasses.replace(plan, rules=3)
+    plan = dataclasses.replace(plan, rules=rules)
     long = drawn.seen("twice@wrong", drawn.side(), drawn.side(files={}, code=1, tail="x" * 100))
     evidence = drawn.evidence(plan, twice_at_wrong=long, other_at_renamed=drawn.red("other@renamed"))
     made, whole = protocol.judge(plan, evidence), verdict.judge(plan, evidence)
@@ -84,7 +95,7 @@ def test_rules_3_leave_out_the_green_of_neutral_mutants_and_cut_long_places() ->
         ("wrong", "caught"),
         ("renamed", "red"),
     ]
-    assert made.checks[0].counterproofs[0].where == whole.checks[0].counterproofs[0].where[:64] + "..."
+    assert made.checks[0].counterproofs[0].where == f"{whole.checks[0].counterproofs[0].where:.{letters}}..."
     assert made.checks[1].counterproofs[0].where == whole.checks[1].counterproofs[0].where
 
 
