@@ -94,7 +94,16 @@ def test_resources_prints_and_leaves_figures(tmp_path: Path, capsys: pytest.Capt
     assert "\nattention " in printed and "spill" not in printed
     rows = json.loads((tmp_path / "figures.json").read_text())
     found = cubin.kernels(data(), where="x")
-    assert len(rows) == len(found) + sum(kernel.shared > 0 for kernel in found)
+    single = [kernel for kernel in found if not resources.INSTANCE.search(kernel.name)]
+    names = {row["name"] for row in rows}
+    assert names >= {f"{kernel.name} registers" for kernel in single}
+    assert {f"{kernel.name} shared" for kernel in single if kernel.shared} <= names
+    (several,) = (row["values"] for row in rows if row["name"] == "gemv_q4_r2 registers")
+    assert (
+        several == [kernel.registers for kernel in found if kernel.name.startswith("gemv_q4_r2_m")]
+        and len(several) == 7
+    )
+    assert not any("_m8" in name for name in names)
     assert all(set(row) == {"name", "unit", "values"} and type(row["values"][0]) is int for row in rows)
     assert {"name": "rms_norm shared", "unit": "bytes a block", "values": [32]} in rows
 

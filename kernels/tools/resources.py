@@ -6,6 +6,9 @@ With --before B also a line for each kernel of B whose machine code is another i
 """
 
 import argparse
+import re
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from kernels import artifact
@@ -15,6 +18,7 @@ from .cubin import RESOURCES, Kernel, kernels, machine_code
 from .outputs import Figure, write_figures
 
 UNITS = {"registers": "registers a thread", "shared": "bytes a block", "local": "bytes a thread"}  # what is recorded
+INSTANCE = re.compile(r"_m\d+$")  # the rows of an instance, at the end of its name
 
 
 def main(argv: list[str]) -> int:
@@ -38,7 +42,7 @@ def main(argv: list[str]) -> int:
         for name in changed:
             print(f"changed: {name} has other machine code" if name in now else f"changed: {name} is not there")
     if options.out:
-        write_figures(options.out, [figure for kernel in found for figure in _figures(kernel)])
+        write_figures(options.out, _figures(found))
     return 0
 
 
@@ -50,6 +54,13 @@ def _cubin(path: Path) -> bytes:
     return opened.binary.read_bytes()
 
 
-def _figures(kernel: Kernel) -> list[Figure]:
-    takes = {name: getattr(kernel, name) for name in UNITS}
-    return [Figure(f"{kernel.name} {name}", UNITS[name], (value,)) for name, value in takes.items() if value]
+def _figures(found: Sequence[Kernel]) -> list[Figure]:
+    """What is not nothing of every kernel; the instances of a template for 2 to 8 rows are samples of one figure."""
+    figures = []
+    for name, group in groupby(found, key=lambda kernel: INSTANCE.sub("", kernel.name)):
+        kernels = tuple(group)
+        for resource, unit in UNITS.items():
+            values = tuple(getattr(kernel, resource) for kernel in kernels)
+            if any(values):
+                figures.append(Figure(f"{name} {resource}", unit, values))
+    return figures
