@@ -14,7 +14,7 @@ from kernels.engine import config, forward, limits, state, weights
 from kernels.engine.errors import KernelError, Refused
 
 TEXT = tuple((Path(__file__).parents[1] / "kernels" / "text" / "kestrel.txt").read_bytes()[:64])
-CONFIG = config.shape("tiny", layers="attn", depth=2)
+CONFIG = config.shape("tiny", layers="hybrid")  # three gdn layers, and one of attention
 
 
 class Plain:

@@ -63,6 +63,15 @@ def test_both_prints_a_line_for_each_m(capsys: pytest.CaptureFixture[str]) -> No
         assert (int(planes), differing, len(digest)) == (2 * 2 * 9, "0", 64) and int(size.replace(",", "")) > 10**5
 
 
+@pytest.mark.parametrize("form", ["f32", "q4"])
+def test_rows_of_a_checkpoint(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A real checkpoint, kept in f32 or packed: no byte differs."""
+    folder = str(Path(mt.__file__).parents[1] / "fixtures" / "hf_small")
+    command = ["mt", "--checkpoint", folder, "--weights", form, "--rows", "2,5,8", "--prefix", "0,5", "--form", "both"]
+    assert __main__.main(command) == 0
+    assert [line.split()[3] for line in capsys.readouterr().out.splitlines()[1:]] == ["0", "0", "0"]
+
+
 def test_a_line_counts_what_differs() -> None:
     """Bytes, one by one, -0.0 and 0.0 too; an array that one form lacks differs whole; the first is named."""
     line = mt.Line()
@@ -100,7 +109,7 @@ def test_more_rows_than_the_slab_are_the_engines_refusal(capsys: pytest.CaptureF
 def test_a_row_beside_junk_is_the_same(tmp_path: Path) -> None:
     """Both forms of alone leave the same files."""
     for form in alone.FORMS:
-        command = ["--form", form, "--rows", "1,3", "--layers", "attn", "--out", str(tmp_path / form)]
+        command = ["--form", form, "--rows", "1,3", "--layers", "hybrid", "--out", str(tmp_path / form)]
         assert alone.main(command) == 0
     names = ("kernels.u32", "h_out.f32", "logits.f32", "planes.u8")
     for name in names:

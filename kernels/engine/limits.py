@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from .config import GDN
 from .device import THREADS_A_BLOCK
 from .errors import KernelError, Refused
 from .r_table import ROWS_MAX
@@ -64,9 +63,6 @@ def check_rows(model: Model, tokens: Sequence[int], cursor: int, limit: int) -> 
     if not 2 <= rows <= limit:
         raise Refused(where, f"{rows} rows", f"use 2..{limit}, or open with another {GATE}", reason="rows-range")
     check_tokens(model, tokens, cursor, where=where)
-    if GDN in model.config.kinds:
-        what = "rows of a gdn layer are not proved"
-        raise Refused(where, what, "use single tokens, or a model of attn layers", reason="layer-kind")
     for tensor in tensors(model.config):
         model.packed(tensor, rows)
     needed = cursor + rows + THREADS_A_BLOCK

@@ -83,27 +83,33 @@ class Step:
         yield from self._matrix(self._model.head, "hidden", "logits")
 
     def _gdn(self, layer: str) -> Iterator[Launch]:
-        """normed to mixed through a Gated DeltaNet mixer; section 3."""
-        c, s, bind = self._model.config, self._buffers, self._bind
+        """normed to mixed through a Gated DeltaNet mixer; section 3. Its projections read W once for all rows."""
+        yield from self._matrix(layer + "linear_attn.in_proj_qkv.weight", "normed", "u")
+        yield from self._matrix(layer + "linear_attn.in_proj_z.weight", "normed", "z")
+        for m in range(self._rows):
+            yield from self._recurrence(layer, m)
+        yield from self._matrix(layer + "linear_attn.out_proj.weight", "gated", "mixed")
+
+    def _recurrence(self, layer: str, m: int) -> Iterator[Launch]:
+        """u and z of row m to gated, by the kernels of one token: state and history advance in place, row after row."""
+        c, bind = self._model.config, self._bind
         nk, nv, dk, dv = c.key_heads, c.value_heads, c.key_dim, c.value_dim
         state, history = (self._model.state[layer + name] for name in ("state", "history"))
         layer += "linear_attn."
         a_weight, b_weight = (self._plain(f"{layer}in_proj_{name}.weight") for name in "ab")
         rate, bias, taps = (self._plain(layer + name) for name in ("A_log", "dt_bias", "conv1d.weight"))
-        q, k, v = s["gdn_q"], s["gdn_k"], s["y"].after(2 * c.key_width)
         gain, root = self._plain(layer + "norm.weight"), np.sqrt(np.float32(dk))
-        a, b, decay, beta, o, gated = (s[name] for name in ("a", "b", "decay", "beta", "o", "gated"))
-        small = _blocks(2 * nv, WARPS_A_BLOCK)
-        convolved = _blocks(c.channels, THREADS_A_BLOCK)
-        yield from self._matrix(layer + "in_proj_qkv.weight", "normed", "u")
-        yield from self._matrix(layer + "in_proj_z.weight", "normed", "z")
-        yield bind("gemv_f32", small, a_weight, b_weight, s["normed"], a, b, nv, nv, c.hidden)
-        yield bind("gdn_conv", convolved, s["u"], history, taps, s["y"], c.channels, c.conv_kernel)
-        yield bind("gdn_qk_norm", _blocks(2 * nk, WARPS_A_BLOCK), s["y"], q, k, nk, dk, root)
+        normed, u, y = self._row("normed", m, c.hidden), self._row("u", m, c.channels), self._row("y", m, c.channels)
+        q, k, v = self._row("gdn_q", m, c.key_width), self._row("gdn_k", m, c.key_width), y.after(2 * c.key_width)
+        a, b, decay, beta = (self._row(name, m, nv) for name in ("a", "b", "decay", "beta"))
+        o, z, gated = (self._row(name, m, c.value_width) for name in ("o", "z", "gated"))
+        small, convolved = _blocks(2 * nv, WARPS_A_BLOCK), _blocks(c.channels, THREADS_A_BLOCK)
+        yield bind("gemv_f32", small, a_weight, b_weight, normed, a, b, nv, nv, c.hidden)
+        yield bind("gdn_conv", convolved, u, history, taps, y, c.channels, c.conv_kernel)
+        yield bind("gdn_qk_norm", _blocks(2 * nk, WARPS_A_BLOCK), y, q, k, nk, dk, root)
         yield bind("gdn_gates", _blocks(nv, THREADS_A_BLOCK), a, b, rate, bias, decay, beta, nv)
         yield bind("gdn_delta", nv, q, k, v, decay, beta, state, o, nk, nv, dk, dv)
-        yield bind("gdn_gate_norm", _blocks(nv, WARPS_A_BLOCK), o, s["z"], gain, gated, nv, dv, self._eps)
-        yield from self._matrix(layer + "out_proj.weight", "gated", "mixed")
+        yield bind("gdn_gate_norm", _blocks(nv, WARPS_A_BLOCK), o, z, gain, gated, nv, dv, self._eps)
 
     def _attention(self, layer: str) -> Iterator[Launch]:
         """normed to mixed through full attention; section 4."""

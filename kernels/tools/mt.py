@@ -137,12 +137,14 @@ def run(bench: Bench, options: argparse.Namespace, form: str) -> Iterator[tuple[
 
 
 def in_singles(engine: Any, tokens: tuple[int, ...], prefix: int, rows: int) -> dict[str, np.ndarray]:
+    """What is seen of the rows behind a prefix, and of the tokens after them, one token at a time; by name."""
     _begin(engine, tokens[:prefix])
     seen = _singles(engine, tokens[prefix : prefix + rows])
     return _finished(engine, seen, tokens[prefix + rows : prefix + rows + MORE])
 
 
 def in_rows(engine: Any, tokens: tuple[int, ...], prefix: int, rows: int) -> dict[str, np.ndarray]:
+    """The same with the rows in one forward; before and after them one token at a time."""
     _begin(engine, tokens[:prefix])
     engine.forward_rows(tokens[prefix : prefix + rows])
     seen = list(zip(engine.hidden_rows(), engine.logits_rows(), engine.argmax_rows(), strict=True))

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels import artifact
 from kernels.device.gemv import dequantise
-from kernels.engine.config import ATTN, LAYER_KINDS
+from kernels.engine.config import ATTN
 
 from .outputs import write_dump
 from .watch import open_watched, set_gate
@@ -27,6 +27,7 @@ LAST = 3  # the last layer
 GARBAGE = {"empty": "", "0": "0", "9": "9", "word": "two", "fraction": "2.0", "space": " 2"}  # no limits of rows
 NEEDED = {  # q4 matrices of the last layer, by its kind
     "attn": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"),
+    "gdn": ("linear_attn.in_proj_qkv", "linear_attn.in_proj_z", "linear_attn.out_proj"),
 }
 
 
@@ -101,7 +102,6 @@ CASES: dict[str, tuple[int, str, Run]] = {
     "rows-token": (5, "token-range", rows(4, last=BEYOND)),
     "rows-context-full": (5, "context-full", rows(3, capacity=len(WARM_UP) + 2)),
     "rows-slab-limit": (5, "limit-bytes", _slab_beyond_limit),
-    **{f"rows-kind-{kind}": (5, "layer-kind", rows(2, layers=kind)) for kind in LAYER_KINDS if kind != ATTN},
     **{
         f"rows-lacks-{name}": (5, "q4-missing", rows(2, layers=kind, lacks=name))
         for kind, names in NEEDED.items()

@@ -1,7 +1,8 @@
-"""python -m kernels sanitize --artifact A --tools memcheck,racecheck: a hybrid step of tiny under compute-sanitizer.
+"""python -m kernels sanitize --artifact A --tools memcheck,racecheck: hybrid steps of tiny under compute-sanitizer.
 
-Every kernel of it: two tokens, so that the second step has a state behind it, and the greedy choice of each. Prints a
-line with the word for it for everything that a tool reports; exit 0 then too, since what was printed is the result.
+Every kernel of them: two tokens, so that the second step has a state behind it, and the greedy choice of each; and rows
+behind a token. Prints a line with the word for it for everything that a tool reports; exit 0 then too, since what was
+printed is the result.
 Exit 77 with one line where there is no compute-sanitizer, or where it cannot look at this device.
 """
 
@@ -26,8 +27,12 @@ SUMMARY = re.compile(r"========= (?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|haz
 REPORTED_MAX = 4  # lines of one report that are printed
 PADDING = ("--padding", "512")  # bytes beside every allocation, so that a step beyond a buffer meets no other
 REFUSED = ("Device not supported", "Internal Sanitizer Error", "is not supported", "Unable to find injection")
-RUN = ("--shape", "tiny", "--layers", "hybrid", "--seed", "1", "--length", "2", "--greedy")
 TEXT = Path(__file__).parents[1] / "text" / "kestrel.txt"
+MODEL = ("--shape", "tiny", "--layers", "hybrid", "--seed", "1")
+RUNS = (
+    ("dump", *MODEL, "--text", str(TEXT), "--length", "2", "--greedy"),
+    ("mt", *MODEL, "--form", "rows", "--rows", "3", "--prefix", "1"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,9 @@ def main(argv: list[str]) -> int:
     if program is None:
         print(f"{PROGRAM} is not on this machine; prove this check where it is")
         return UNOBTAINABLE
+    jobs = [(tool, run) for tool in options.tools for run in RUNS]
     with ThreadPoolExecutor(len(options.tools)) as pool:
-        return _told(list(pool.map(lambda tool: _under(program, tool, path), options.tools)))
+        return _told(list(pool.map(lambda job: _under(program, job[0], job[1], path), jobs)))
 
 
 def _told(found: list[Seen]) -> int:
@@ -76,12 +82,12 @@ def _told(found: list[Seen]) -> int:
     return 0
 
 
-def _under(program: str, tool: str, path: Path) -> Seen:
-    """A dump under one tool."""
+def _under(program: str, tool: str, run: tuple[str, ...], path: Path) -> Seen:
+    """One run under one tool."""
     padding = PADDING if tool == "memcheck" else ()
     with tempfile.TemporaryDirectory(prefix="kestrel-sanitize-") as out:
-        inner = [sys.executable, "-m", "kernels", "dump", "--artifact", str(path), *RUN, "--text", str(TEXT)]
-        command = [program, "--tool", tool, *padding, *inner, "--out", out]
+        inner = [sys.executable, "-m", "kernels", *run, "--artifact", str(path), "--out", out]
+        command = [program, "--tool", tool, *padding, *inner]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         except subprocess.TimeoutExpired:
