@@ -15,6 +15,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -73,15 +74,16 @@ class Artifact:
 
 
 def build(target: str, out: Path, *, cpu: str = compilers.DEFAULT_CPU) -> Path:
-    """out/kestrel-<target>.zip and out/toolchain.json exist, made of this tree with empty caches; returns the zip.
+    """out/kestrel-<target>.zip and out/toolchain.json exist, made of this tree; returns the zip.
 
+    The same texts are compiled once a cache: the caches of who must see a compiler work are empty.
     Raises KernelError when the compiler is missing, fails, hangs, or leaves something that is no binary.
     """
     row = compilers.target(target)
     sources = _sources()
     texts = {name.removeprefix("device/"): text for name, text in sources.items() if name.startswith("device/")}
     host = {name: text for name, text in sources.items() if name.startswith("engine/")}
-    compiled = row.compile(texts, cpu)
+    compiled = _compiled(target, texts, cpu)
     listing = json.dumps([asdict(tool) for tool in compiled.tools], indent=1) + "\n"
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -113,7 +115,7 @@ def tree(target: str = "cpu-x86_64") -> Path:
     for name, text in (_sources() | {name: (HERE / name).read_bytes() for name in BUILDERS}).items():
         digest.update(f"{name} {len(text)}\n".encode() + text)
     try:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kestrel"
+        root = _cache()
         kept = root / digest.hexdigest() / f"kestrel-{target}.zip"
         if not kept.exists():
             root.mkdir(parents=True, exist_ok=True)
@@ -131,6 +133,30 @@ _opened: dict[str, Artifact] = {}  # by digest
 def _private() -> tempfile.TemporaryDirectory[str]:
     """Where opened artifacts lie; removed when the process ends."""
     return tempfile.TemporaryDirectory(prefix="kestrel-open-")
+
+
+def _cache() -> Path:
+    """Where what was built is kept. Raises RuntimeError without a home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kestrel"
+
+
+def _compiled(target: str, texts: dict[str, bytes], cpu: str) -> compilers.Compiled:
+    """The binary of these texts: from the cache if this compiler, called like this, has left it there."""
+    row = compilers.target(target)
+    made_of = [target, row.package, compilers.version(row.package), cpu, (HERE / BUILDERS[1]).read_text()]
+    key = hashlib.sha256(json.dumps(made_of).encode() + _pack(texts)).hexdigest()
+    try:
+        kept = _cache() / f"compiled-{key}.zip"
+        with zipfile.ZipFile(kept) as archive:  # which checks what it reads
+            tools = tuple(compilers.Tool(**tool) for tool in json.loads(archive.read("tools.json")))
+            return compilers.Compiled(archive.read(row.binary), tools)
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        made = row.compile(texts, cpu)  # there is none, or none that is whole
+    with suppress(OSError, RuntimeError):
+        tools_json = json.dumps([asdict(tool) for tool in made.tools]).encode()
+        _cache().mkdir(parents=True, exist_ok=True)
+        _replace(kept, _pack({row.binary: made.binary, "tools.json": tools_json}))
+    return made
 
 
 def _sources() -> dict[str, bytes]:

@@ -59,18 +59,21 @@ class Twice:
         return self.first.sha256 == self.second.sha256
 
 
-def build(subject: Subject, target: Target, parent: Path, out: Path, limit_s: float = LIMIT_S) -> Built:
+def build(
+    subject: Subject, target: Target, parent: Path, out: Path, limit_s: float = LIMIT_S, *, cache: Path | None = None
+) -> Built:
     """The artifact that the build command leaves in `out`, run with its working directory at `parent`.
 
-    `parent` holds a copy of the tree, `out` is made and must be empty; caches start empty. Raises BuildError:
-    program missing, failing, too slow; no artifact, an empty, malformed or linked one; a source that it changed.
+    `parent` holds a copy of the tree, `out` is made and must be empty; caches start empty, but for a `cache`.
+    Raises BuildError: program missing, failing, too slow; no artifact, an empty, malformed or linked one; a source
+    that it changed.
     """
     _fresh(out, parent)
     where = f"{subject.folder} for {target.name}"
     argv = commands.fill(target.build, {"python": sys.executable, "out": str(out)} | _inputs(subject, parent))
     with tempfile.TemporaryDirectory(prefix="build-") as caches:
         log = Path(caches) / "log"
-        extra = {"XDG_CACHE_HOME": caches, "TMPDIR": caches}
+        extra = {"XDG_CACHE_HOME": str(cache or caches), "TMPDIR": caches}
         try:
             done = commands.run(argv, cwd=parent, env=extra, limit_s=limit_s, log=log)
         except MachineError as error:

@@ -102,7 +102,10 @@ def toolchain_moved(result: Result, made: Built) -> ToolchainMoved:
 def build_mutants(
     house: House, target: Target, taken: Source, built: Built, mutants: Sequence[Mutant], room: Path
 ) -> list[tuple[tuple[SourceFile, ...], Built | str]]:
-    """Each mutant's files, and its artifact or why it was not planted: a fault in the tree may stand in its way."""
+    """Each mutant's files, and its artifact or why it was not planted: a fault in the tree may stand in its way.
+
+    Their builds share a cache, which no other build sees: most of them compile what another one compiled.
+    """
 
     def make(mutant: Mutant) -> tuple[tuple[SourceFile, ...], Built | str]:
         try:
@@ -111,13 +114,16 @@ def build_mutants(
             return (), error.what
         if not matches(mutant.file, house.subject.sources_of(target)):
             return files, built
-        copy_out(dataclasses.replace(taken, files=files), room / mutant.name / "source")
+        place = room / mutant.name
+        copy_out(dataclasses.replace(taken, files=files), place / "source")
         try:
-            made = build.build(house.subject, target, room / mutant.name / "source", room / mutant.name / "out")
+            made = build.build(house.subject, target, place / "source", place / "out", cache=cache)
         except BuildError as error:
             return files, f"does not build: {error.what}"
         return files, made if made.sha256 != built.sha256 else "its artifact equals the candidate's"
 
+    cache = room / ".cache"
+    cache.mkdir(parents=True, exist_ok=True)
     made = []
     with track("planting mutants", len(mutants)) as step, commands.threads(os.cpu_count() or 1) as pool:
         for mutant, got in zip(mutants, pool.map(make, mutants), strict=True):

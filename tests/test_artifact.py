@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import io
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -181,9 +183,35 @@ def test_the_cache_follows_the_sources(tmp_path: Path, monkeypatch: pytest.Monke
     second = artifact.tree()
     assert second != first
     assert second.read_bytes() == first.read_bytes()
-    assert sorted(file.name for file in (tmp_path / "cache" / "kestrel").iterdir()) == sorted(
-        path.parent.name for path in (first, second)
-    )
+    folders = (path.name for path in (tmp_path / "cache" / "kestrel").iterdir() if path.is_dir())
+    assert sorted(folders) == sorted(path.parent.name for path in (first, second))
+
+
+def test_the_same_texts_are_compiled_once_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another host file asks no compiler; another text, other flags or a damaged cache do; the artifact is the same."""
+    compiled: list[str] = []
+    compile_cpu = compilers.TARGETS["cpu-x86_64"].compile
+
+    def counted(texts: Mapping[str, bytes], cpu: str) -> compilers.Compiled:
+        compiled.append(cpu)
+        return compile_cpu(texts, cpu)
+
+    row = dataclasses.replace(compilers.TARGETS["cpu-x86_64"], compile=counted)
+    monkeypatch.setitem(compilers.TARGETS, "cpu-x86_64", row)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(artifact, "HERE", copy_tree(tmp_path) / "kernels")
+    first = artifact.build("cpu-x86_64", tmp_path / "one").read_bytes()
+    assert artifact.build("cpu-x86_64", tmp_path / "two").read_bytes() == first
+    assert (tmp_path / "one" / "toolchain.json").read_bytes() == (tmp_path / "two" / "toolchain.json").read_bytes()
+    host = tmp_path / "kernels" / "engine" / "errors.py"
+    host.write_text(host.read_text() + "# one line more\n")
+    assert artifact.build("cpu-x86_64", tmp_path / "three").read_bytes() != first
+    assert len(compiled) == 1
+    (kept,) = (tmp_path / "cache" / "kestrel").glob("compiled-*.zip")
+    kept.write_bytes(kept.read_bytes().replace(b"\x7fELF", b"\x7fELG"))
+    artifact.build("cpu-x86_64", tmp_path / "four")
+    artifact.build("cpu-x86_64", tmp_path / "five", cpu="x86_64_v4")
+    assert compiled == ["x86_64_v3", "x86_64_v3", "x86_64_v4"]
 
 
 BROKEN = {
