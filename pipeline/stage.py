@@ -43,7 +43,7 @@ class Ask:
     revert: int | None = None
     toolchain: bool = False
     check: str | None = None
-    quick: bool = False  # checks in their teeth form, nothing timed: for the tour
+    quick: bool = False  # checks in their teeth form, no mutants, nothing timed: for the tour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +145,9 @@ def _plan(
     owed = protocol.owed(subject, target, block, book, here, artifact=built.sha256, tools=taken.tools, when=when)
     if ask.check is not None:
         owed = _narrowed(owed, ask.check, block)
-    made = workshop.build_mutants(house, target, taken, built, owed.mutants, house.workspace("stage") / "mutants")
-    mutants = cargo.add_mutants(taken, ((mutant, *rest) for mutant, rest in zip(owed.mutants, made, strict=True)))
+    wanted = () if ask.quick else owed.mutants
+    made = workshop.build_mutants(house, target, taken, built, wanted, house.workspace("stage") / "mutants")
+    mutants = cargo.add_mutants(taken, ((mutant, *rest) for mutant, rest in zip(wanted, made, strict=True)))
     cargo.add_earlier(house, target, book, [argv for c in owed.checks for argv in c.commands(teeth=False)])
     return dataclasses.replace(
         blank(house, target, block, cargo, taken, owed.checks),

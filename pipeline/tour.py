@@ -1,4 +1,7 @@
-"""The recorded landings replayed in a scratch repository, short and untimed; then a planted fault that is refused."""
+"""The recorded landings replayed in a scratch repository: short, untimed, and without mutants but for the last.
+
+That one is committed as an edit, and must be refused.
+"""
 
 from __future__ import annotations
 
