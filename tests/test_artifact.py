@@ -20,7 +20,7 @@ from elftools.elf.elffile import ELFFile
 from kernel_calls import one_call_each, open_library, run
 
 from kernels import artifact, compilers
-from kernels.engine.errors import KernelError
+from kernels.engine.errors import KernelError, Refused
 
 ROOT = Path(__file__).parent.parent
 KERNELS = {call.kernel for call in one_call_each(np.random.default_rng(0))}
@@ -256,6 +256,24 @@ def test_a_missing_file_and_a_missing_entry_are_named(tmp_path: Path) -> None:
         artifact.load(this_tree()).entry("levitate")
     with pytest.raises(KernelError, match="is no target"):
         artifact.build("cpu-z80", tmp_path)
+
+
+def test_an_optional_entry_that_is_missing_refuses_its_use_alone(tmp_path: Path) -> None:
+    """An artifact without forward_rows is opened and runs tokens; who asks for rows is refused by the entry's name."""
+    parts = members(this_tree())
+    assert parts["engine/forward.py"].count(b"def forward_rows(") == 1
+    parts["engine/forward.py"] = parts["engine/forward.py"].replace(b"def forward_rows(", b"def _forward_rows(")
+    path = tmp_path / "older.zip"
+    path.write_bytes(artifact._pack(parts))
+    older = artifact.load(path)
+    engine = older.entry("open")(
+        older.binary, older.entry("shape")("tiny", layers="attn", depth=1), older.entry("Synthetic")(1), capacity=1
+    )
+    engine.forward(1)
+    with pytest.raises(Refused, match="has no entry forward_rows") as caught:
+        older.entry("forward_rows")
+    assert (caught.value.reason, caught.value.exit_code) == ("no-entry", 5)
+    assert {entry.since for entry in artifact.ENTRIES if entry.required} == {"base"}
 
 
 def test_a_fault_in_the_device_text_is_told_in_one_line() -> None:
