@@ -23,6 +23,8 @@ COMMANDS = {
     "alone": ("kernels.tools.alone", "each row beside other rows, and beside junk"),
     "gemv_rows": ("kernels.tools.gemv_rows", "the q4 product for M rows by its instances, or by M launches of one row"),
     "allocations": ("kernels.tools.allocations", "what an engine allocates while rows are left alone"),
+    "rb": ("kernels.tools.rb", "try M rows, take them back, and run some of them again, against never trying"),
+    "schedules": ("kernels.tools.schedules", "rows, marks and rollbacks in drawn orders, against tokens one by one"),
     "old_artifact": ("kernels.tools.old_artifact", "open artifacts of earlier blocks, and say what their dumps hold"),
     "refusals": ("kernels.tools.refusals", "drive an artifact into one refusal"),
 }

@@ -52,6 +52,7 @@ ENTRIES = (
     *(Entry(name, since="base", required=False) for name in ("open_device", "weight", "step_ns", "step_kernels")),
     *(Entry(name, since="e", required=False) for name in ("forward_rows", "hidden_rows", "logits_rows", "argmax_rows")),
     *(Entry(name, since="e", required=False) for name in ("slab", "poison")),
+    *(Entry(name, since="rollback", required=False) for name in ("mark", "rollback")),
 )
 
 

@@ -17,6 +17,7 @@ from .errors import KernelError
 from .limits import Memory, check_tokens, row_limit
 from .placed import placed
 from .rows import Rows
+from .snapshot import RESET, Snapshot
 from .state import CURSOR, POISON, planes, scratch
 from .step import Model, Step
 from .weights import FORMS, Weights, stored_bytes, tensors
@@ -87,6 +88,7 @@ class Engine:
         self._tokens_seen = 0
         self._step = Step(self._model, {**self._scratch, "token": self._token, "greedy": self._greedy}, 1)
         self._rows = Rows(self._model, limit_rows, memory)
+        self._snapshot = Snapshot(self._model, self._planes.values(), limit_rows, memory)
 
     @property
     def cursor(self) -> int:
@@ -104,6 +106,14 @@ class Engine:
         """Runs M tokens at the next M positions in one forward. Raises Refused, with nothing changed."""
         self._rows.run(tokens, self._tokens_seen)
         self._move_cursor(self._tokens_seen + len(tokens))
+
+    def mark(self) -> None:
+        """Remembers the state for one rollback, in place of an earlier mark. Raises Refused, with nothing changed."""
+        self._snapshot.mark(self._tokens_seen)
+
+    def rollback(self) -> None:
+        """The state is the marked one again, and the mark is used. Raises Refused, with nothing changed."""
+        self._move_cursor(self._snapshot.rollback())
 
     def hidden(self) -> np.ndarray:
         """f32 [hidden] of the last token, after the final norm."""
@@ -140,7 +150,8 @@ class Engine:
         return found
 
     def reset(self) -> None:
-        """Forgets every token."""
+        """Forgets every token, and the mark."""
+        self._snapshot.forget(RESET)
         for name, plane in self._planes.items():
             if not plane.rows:
                 self._device.write(self._state[name], np.zeros(plane.shape, dtype=np.float32))

@@ -55,11 +55,16 @@ def check_tokens(model: Model, tokens: Sequence[int], cursor: int, *, where: str
         raise Refused(where, what, "reset, or open with a larger capacity", reason="context-full")
 
 
+def check_gate(where: str, limit: int) -> None:
+    """Raises Refused where the gate is closed."""
+    if limit == CLOSED:
+        raise Refused(where, "the gate is closed", f"open with {GATE}=2..{ROWS_MAX}", reason="gate-closed")
+
+
 def check_rows(model: Model, tokens: Sequence[int], cursor: int, limit: int) -> None:
     """Raises Refused unless these tokens can follow so many as the rows of one forward."""
     where, rows = "forward_rows", len(tokens)
-    if limit == CLOSED:
-        raise Refused(where, "the gate is closed", f"open with {GATE}=2..{ROWS_MAX}", reason="gate-closed")
+    check_gate(where, limit)
     if not 2 <= rows <= limit:
         raise Refused(where, f"{rows} rows", f"use 2..{limit}, or open with another {GATE}", reason="rows-range")
     check_tokens(model, tokens, cursor, where=where)

@@ -26,8 +26,8 @@ from kernels.engine.state import POISON
 
 from .forms import CANARY, GUARD_ROWS, Stage, Values, blocks, guarded, row_counts
 from .inputs import file_digest
-from .mt import TEXT, digest
-from .outputs import Input, report, write_dump, write_inputs
+from .mt import TEXT
+from .outputs import Input, digest, report, write_dump, write_inputs
 from .rows import FAMILIES, SMALL_MATRICES, Call, Cursor, Result, Row, in_rows
 from .watch import set_gate
 

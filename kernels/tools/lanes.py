@@ -22,7 +22,7 @@ from kernels.engine.errors import KernelError
 from kernels.engine.weights import tensors
 
 from .inputs import Digested, file_digest
-from .outputs import Input, report, write_dump, write_inputs
+from .outputs import Input, digest, report, write_dump, write_inputs
 from .watch import set_gate
 from .weights import digests
 
@@ -127,11 +127,11 @@ def run(opened: artifact.Artifact, case: Case, text: bytes) -> tuple[dict[str, d
         logits.append(engine.logits())
         greedy.append(engine.argmax())
         if position + 1 in (*case.cursors, case.tokens):
-            seen |= {f"{name} after {position + 1}": _digest(plane) for name, plane in engine.planes().items()}
+            seen |= {f"{name} after {position + 1}": digest(plane) for name, plane in engine.planes().items()}
     files = {
         "h_out.f32": {"h_out": np.stack(hidden)},
         "greedy.i32": {"greedy": np.array(greedy, dtype=np.int32)},
-        "digests.u8": {"logits": np.stack([_digest(row) for row in logits]), **seen},
+        "digests.u8": {"logits": np.stack([digest(row) for row in logits]), **seen},
         "logits.f32": {"logits": np.stack(logits if whole else logits[-1:])},
     }
     if whole:
@@ -144,10 +144,6 @@ def run(opened: artifact.Artifact, case: Case, text: bytes) -> tuple[dict[str, d
 def _made(engine: Any, config: Any, origin: str) -> Input:
     """What the device made, by a digest over the digests of its buffers in the table's order."""
     total = hashlib.sha256()
-    for name, digest in digests(tensors(config), lambda tensor: engine.weight(tensor.name)):
-        total.update(name.encode() + digest.tobytes())
+    for name, found in digests(tensors(config), lambda tensor: engine.weight(tensor.name)):
+        total.update(name.encode() + found.tobytes())
     return Input("weights", f"{origin}, made on the device; of its buffers' digests", total.hexdigest())
-
-
-def _digest(array: np.ndarray) -> np.ndarray:
-    return np.frombuffer(hashlib.sha256(np.ascontiguousarray(array).data).digest(), np.uint8)

@@ -22,7 +22,7 @@ from kernels.engine.r_table import ROWS_MAX
 
 from .forms import FORMS, row_counts
 from .inputs import Digested, file_digest
-from .outputs import Input, report, write_dump, write_inputs
+from .outputs import Input, digest, report, write_dump, write_inputs
 from .watch import Watched, open_watched, set_gate
 
 TEXT = Path(__file__).parents[1] / "text" / "kestrel.txt"
@@ -186,11 +186,6 @@ def _place(case: Case, name: str, array: np.ndarray) -> tuple[str, dict[str, np.
     if name in FILES:
         return FILES[name], {case.name: array}
     return "planes.u8", {f"{case.name}: {name}": digest(array)}
-
-
-def digest(array: np.ndarray) -> np.ndarray:
-    """u8 [32]."""
-    return np.frombuffer(hashlib.sha256(np.ascontiguousarray(array).data).digest(), np.uint8)
 
 
 def leave(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]], path: Path, bench: Bench, command: str) -> None:

@@ -54,6 +54,11 @@ def write_dump(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]]) -> d
     return digests
 
 
+def digest(array: np.ndarray) -> np.ndarray:
+    """u8 [32], the sha256 of an array's bytes."""
+    return np.frombuffer(hashlib.sha256(np.ascontiguousarray(array).data).digest(), np.uint8)
+
+
 def write_inputs(folder: Path, inputs: list[Input]) -> None:
     """Says in inputs.json what a dump was made from."""
     (folder / INPUTS).write_text(json.dumps([asdict(item) for item in inputs], indent=1) + "\n", encoding="utf-8")

@@ -19,7 +19,7 @@ import numpy as np
 from kernels import artifact, compilers
 from kernels.engine.errors import KernelError, Refused
 
-from . import row_refusals
+from . import mark_refusals, row_refusals
 from .outputs import write_dump
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "hf_small"
@@ -168,4 +168,5 @@ CASES: dict[str, tuple[int, str, Callable[[artifact.Artifact, Path], None]]] = {
     "misshapen-tensor": (2, "shape", _on_file(_misshapen_tensor)),
     "truncated-file": (2, "truncated", _on_file(_truncated)),
     **row_refusals.CASES,
+    **mark_refusals.CASES,
 }

@@ -1,16 +1,34 @@
-"""What an engine asks of its device, noted on the way: allocations and launches, of any artifact, whatever its block.
+"""What an engine asks of its device, noted on the way: allocations, launches, bytes that move, of any artifact.
 
 The gate of rows is set here as well: an engine reads it when it opens.
 """
 
 import os
 from collections.abc import Iterable
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 
 from kernels import artifact
 from kernels.engine.limits import GATE
+
+COPY = "copy"  # what a copy is called among the launches
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Launches of kernels, and bytes: copied within the device, allocated there, written to it, read from it."""
+
+    launches: int = 0
+    copied: int = 0
+    allocated: int = 0
+    written: int = 0
+    read: int = 0
+
+    def since(self, before: "Moved") -> "Moved":
+        """What came after an earlier look at the same device."""
+        return Moved(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
 class Watched:
@@ -20,6 +38,13 @@ class Watched:
         self._device = device
         self.allocated: list[int] = []  # bytes, in order
         self.launched: list[tuple[str, int]] = []  # kernel or copy, grid
+        self._copies: dict[int, tuple[Any, int]] = {}  # by identity of a bound copy, which stays alive: its bytes
+        self._kernels = self._copied = self._written = self._read = 0
+
+    @property
+    def moved(self) -> Moved:
+        """All so far."""
+        return Moved(self._kernels, self._copied, sum(self.allocated), self._written, self._read)
 
     def zeros(self, shape: tuple[int, ...], dtype: type = np.float32) -> Any:
         self.allocated.append(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
@@ -29,9 +54,26 @@ class Watched:
         self.allocated.append(array.nbytes)
         return self._device.upload(array)
 
+    def download(self, buffer: Any) -> Any:
+        found = self._device.download(buffer)
+        self._read += found.nbytes
+        return found
+
+    def write(self, buffer: Any, array: np.ndarray) -> None:
+        self._written += array.nbytes
+        self._device.write(buffer, array)
+
+    def copy(self, target: Any, source: Any) -> Any:
+        launch = self._device.copy(target, source)
+        self._copies[id(launch)] = (launch, self._device.download(source).nbytes)
+        return launch
+
     def run(self, launches: Iterable[Any]) -> None:
         ready = list(launches)
         self.launched += [(launch.kernel, launch.grid) for launch in ready]
+        copies = [self._copies[id(launch)][1] for launch in ready if launch.kernel == COPY]
+        self._copied += sum(copies)
+        self._kernels += len(ready) - len(copies)
         self._device.run(ready)
 
     def __getattr__(self, name: str) -> Any:
