@@ -100,11 +100,9 @@ def test_the_library_exports_the_kernels_and_needs_nothing() -> None:
     assert elf.get_section_by_name(".symtab") is None
 
 
-def test_the_same_text_is_a_cubin_without_a_gpu(tmp_path: Path) -> None:
-    """NVRTC makes of it, twice alike, a CUDA binary whose global functions are the kernels."""
-    cubins = [members(artifact.build("cuda-sm_90", tmp_path / name))["kestrel.cubin"] for name in "ab"]
-    assert cubins[0] == cubins[1]
-    elf = ELFFile(io.BytesIO(cubins[0]))
+def test_the_same_text_is_a_cubin_without_a_gpu() -> None:
+    """NVRTC makes of it a CUDA binary whose global functions are the kernels."""
+    elf = ELFFile(io.BytesIO(members(artifact.tree("cuda-sm_90"))["kestrel.cubin"]))
     assert elf["e_machine"] == "EM_CUDA"
     kernels = {
         symbol.name
