@@ -53,6 +53,7 @@ ENTRIES = (
     *(Entry(name, since="e", required=False) for name in ("forward_rows", "hidden_rows", "logits_rows", "argmax_rows")),
     *(Entry(name, since="e", required=False) for name in ("slab", "poison")),
     *(Entry(name, since="rollback", required=False) for name in ("mark", "rollback")),
+    Entry("spec_verify", since="spec", required=False),
 )
 
 

@@ -17,7 +17,8 @@ from .errors import KernelError
 from .limits import Memory, check_tokens, row_limit
 from .placed import placed
 from .rows import Rows
-from .snapshot import RESET, Snapshot
+from .snapshot import RESET, USED, Snapshot
+from .spec import Draft, right_rows
 from .state import CURSOR, POISON, planes, scratch
 from .step import Model, Step
 from .weights import FORMS, Weights, stored_bytes, tensors
@@ -114,6 +115,31 @@ class Engine:
     def rollback(self) -> None:
         """The state is the marked one again, and the mark is used. Raises Refused, with nothing changed."""
         self._move_cursor(self._snapshot.rollback())
+
+    def spec_verify(self, draft: Draft) -> list[int]:
+        """Runs the rows of a draft, keeps those that the model would have chosen, and returns its choice after each.
+
+        All but the last of what it returns are guesses that were right; the last is due next. The state is then that of
+        the kept tokens one by one. Guesses replace an earlier mark. Raises Refused, with nothing changed.
+        """
+        tokens = list(draft(self._rows.room(self._tokens_seen)))
+        if len(tokens) == 1:
+            self.forward(tokens[0])
+            return [self.argmax()]
+        self._rows.check(tokens, self._tokens_seen)
+        self.mark()
+        self.forward_rows(tokens)
+        chosen = self.argmax_rows()
+        kept = right_rows(tokens, chosen)
+        if kept == len(tokens):
+            self._snapshot.forget(USED)
+            return chosen
+        self.rollback()
+        if kept == 1:
+            self.forward(tokens[0])
+        else:
+            self.forward_rows(tokens[:kept])
+        return chosen[:kept]
 
     def hidden(self) -> np.ndarray:
         """f32 [hidden] of the last token, after the final norm."""

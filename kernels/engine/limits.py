@@ -74,3 +74,10 @@ def check_rows(model: Model, tokens: Sequence[int], cursor: int, limit: int) -> 
     if model.score_stride < needed:
         what = f"attention needs {needed} floats of scratch a head and row"
         raise Refused(where, what, "this is a fault of the engine", reason="scratch")
+
+
+def row_room(model: Model, cursor: int, limit: int) -> int:
+    """How many rows, or tokens, may follow so many at once. Raises Refused for none, or where the gate is closed."""
+    check_gate("spec_verify", limit)
+    check_tokens(model, (0,), cursor, where="spec_verify")
+    return min(limit, model.capacity - cursor)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .errors import Refused
-from .limits import Memory, check_rows
+from .limits import Memory, check_rows, row_room
 from .state import INT_REGIONS, POISON, slab
 from .step import Model, Step
 
@@ -23,9 +23,17 @@ class Rows:
         self._steps: dict[int, Step] = {}
         self._last = 0  # rows of the last forward
 
+    def check(self, tokens: Sequence[int], cursor: int) -> None:
+        """Raises Refused unless these tokens can be the rows behind so many others."""
+        check_rows(self._model, tokens, cursor, self._limit)
+
+    def room(self, cursor: int) -> int:
+        """How many rows may follow. Raises Refused for none, or where the gate is closed."""
+        return row_room(self._model, cursor, self._limit)
+
     def run(self, tokens: Sequence[int], cursor: int) -> None:
         """Runs the tokens behind `cursor` others. Raises Refused, with nothing changed."""
-        check_rows(self._model, tokens, cursor, self._limit)
+        self.check(tokens, cursor)
         step = self._step(len(tokens))
         device, self._last = self._model.device, len(tokens)
         device.write(self._rows("token"), np.array(tokens, dtype=np.int32))

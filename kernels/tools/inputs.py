@@ -54,6 +54,13 @@ class Digested:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that decide bytes, for dump and oracle alike."""
+    add_run(parser)
+    parser.add_argument("--greedy", action="store_true", help="the token that each step would choose, and nothing else")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """The arguments of read_run: a model, and tokens."""
     model = parser.add_argument_group("model")
     which = model.add_mutually_exclusive_group(required=True)
     which.add_argument("--shape", help="a named shape, with --layers and --seed")
@@ -67,8 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--text", type=Path, metavar="FILE", help="its bytes modulo the vocabulary")
     source.add_argument("--tokens", type=Path, metavar="FILE", help="little-endian int32")
     tokens.add_argument("--length", type=int, metavar="T", help="only the first T tokens; without it all of the file")
-    parser.add_argument("--greedy", action="store_true", help="the token that each step would choose, and nothing else")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR")
 
 
 def read_run(parser: argparse.ArgumentParser, options: argparse.Namespace, entry: Callable[[str], Any]) -> Run:

@@ -1,4 +1,4 @@
-"""The refusals of mark and rollback, drawn as words: all but the last are done, and the last is refused."""
+"""The refusals of mark, rollback and spec_verify, drawn as words: the last is refused, and those before it are done."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +13,7 @@ from .rb import snapshot_bytes
 
 CLOSED = 1  # rows: no gate is open
 CAPACITY, TOKEN = 16, 17
+BEYOND = 1 << 20  # no token
 MODEL = Model(CHECKPOINT, None)
 Case = Callable[[artifact.Artifact, Path], None]
 
@@ -50,6 +51,11 @@ VERBS: dict[str, Callable[[Any], object]] = {
     "mark": lambda engine: engine.mark(),
     "rollback": lambda engine: engine.rollback(),
     "reset": lambda engine: engine.reset(),
+    "draft0": lambda engine: engine.spec_verify(lambda room: ()),
+    "draft1": lambda engine: engine.spec_verify(lambda room: (TOKEN,)),
+    "draft2": lambda engine: engine.spec_verify(lambda room: (TOKEN, TOKEN)),
+    "draft9": lambda engine: engine.spec_verify(lambda room: (TOKEN,) * (ROWS_MAX + 1)),
+    "draft-beyond": lambda engine: engine.spec_verify(lambda room: (TOKEN, BEYOND)),
 }
 
 # case: (exit code, a word of the line that is printed, what to do)
@@ -60,4 +66,10 @@ CASES: dict[str, tuple[int, str, Case]] = {
     "rollback-twice": (5, "mark-used", _refused("one mark one rollback one rollback")),
     "rollback-after-reset": (5, "mark-reset", _refused("one mark one reset one rollback")),
     "snapshot-limit": (5, "limit-bytes", _beyond_limit),
+    "spec-gate": (5, "gate-closed", _refused("one draft1", rows=CLOSED)),
+    "spec-context-full": (5, "context-full", _refused("one one draft0", capacity=2)),
+    "spec-beyond-context": (5, "context-full", _refused("one draft2", capacity=2)),
+    "spec-rows-0": (5, "rows-range", _refused("one draft0")),
+    "spec-rows-9": (5, "rows-range", _refused("one draft9")),
+    "spec-token": (5, "token-range", _refused("one draft-beyond")),
 }
