@@ -1,7 +1,4 @@
-"""Each real accident of the seed, planted again: what it met there by luck, it meets here by a rule.
-
-Not yet here are the accidents of the rows: a fatal bind, a proof that degenerates, a precheck looser than the body.
-"""
+"""Each real accident of the seed, planted again: what it met there by luck, it meets here by a rule."""
 
 from __future__ import annotations
 
@@ -12,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from kernels import __main__ as tools
+from kernels import artifact
+from kernels.engine.errors import Refused
 from pipeline import build, canonical, claims, commands, manifest, outputs, records, tree, verbs
 from pipeline.baselines import Baselines
 from pipeline.errors import UsageError
 from tests import walks
 from tests.walks import TARGET, Scene
 
+TOP = Path(__file__).parent.parent
 UNCALLED = """
 /* Called by nobody, and emitted: it is not static. */
 int sum_in_pairs(float *totals, const float *x, float *out, int rows, int width) {
@@ -203,3 +204,47 @@ def test_equal_size_is_no_proof_of_identity(tmp_path: Path) -> None:
     assert same.artifact == result.artifact
     assert not same.timing
     assert any("keeps its bytes" in reason for reason in same.reasons)
+
+
+# --- rows: a bind of what came later killed the old library, so that old and new could not be compared ---
+
+
+def test_an_older_artifact_runs_beside_a_newer_one_and_lacks_by_name_what_came_later() -> None:
+    """The first that landed, and this tree's: both give the same logits, and only the call of a missing entry fails."""
+    ledger, archive = TOP / "ledger", TOP / "baselines" / "archive"
+    book = [records.from_bytes(path.read_bytes()) for path in sorted(ledger.iterdir())]
+    first = next(row for row in book if isinstance(row, records.Promote) and row.target == TARGET)
+    logits = []
+    for path in (archive / first.artifact.sha256, artifact.tree()):
+        opened = artifact.load(path)
+        config = opened.entry("shape")("tiny", layers="hybrid")
+        engine = opened.entry("open")(opened.binary, config, opened.entry("Synthetic")(1), capacity=2)
+        engine.forward(7)
+        logits.append(engine.logits().tobytes())
+        engine.close()
+    assert logits[0] == logits[1] != b""
+    with pytest.raises(Refused, match="has no entry forward_rows"):
+        artifact.load(archive / first.artifact.sha256).entry("forward_rows")
+
+
+# --- rows: a proof held one form against itself, and was green ---
+
+
+def test_a_form_held_against_itself_is_seen(tmp_path: Path) -> None:
+    """What each form launched is left beside what it computed: twice the same form launched the same."""
+    for name, form in (("singles", "singles"), ("again", "singles"), ("rows", "rows")):
+        command = ["mt", "--shape", "tiny", "--layers", "attn", "--rows", "3", "--prefix", "1", "--leave", "launches"]
+        assert tools.main([*command, "--form", form, "--out", str(tmp_path / name)]) == 0
+    launches = {name: (tmp_path / name / "launches.i32").read_bytes() for name in ("singles", "again", "rows")}
+    assert launches["singles"] == launches["again"] != launches["rows"]
+
+
+# --- rows: a precheck asked less than the body needed, which then failed when earlier layers had written ---
+
+
+@pytest.mark.parametrize("matrix", ["in_proj_qkv", "in_proj_z", "out_proj"])
+def test_what_the_last_layer_lacks_is_refused_before_the_first_has_written(tmp_path: Path, matrix: str) -> None:
+    """Exit code 5 and the reason; the state before and after, keys and values included, is the same bytes."""
+    case = ["refusals", "--case", f"rows-lacks-linear_attn.{matrix}", "--out", str(tmp_path)]
+    assert tools.main(case) == 5
+    assert (tmp_path / "before.bin").read_bytes() == (tmp_path / "after.bin").read_bytes() != b""
