@@ -288,6 +288,7 @@ def test_a_compiler_that_hangs_leaves_nothing(tmp_path: Path, monkeypatch: pytes
     """Past its time it is ended and named; neither its private folder nor a half-made artifact remains."""
     monkeypatch.setattr(compilers, "COMPILE_LIMIT_S", 0.02)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(KernelError, match=r"zig ran past 0\.02 s"):
         artifact.build("cpu-x86_64", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,7 @@ ROW = re.compile(
 CELL = re.compile(r"(?P<bytes>[\d,]+) \((?P<more>[+-][\d,]+|first)\) #(?P<record>\d+)")
 
 
-@pytest.mark.parametrize("row", ROW.finditer(TEXT), ids=lambda row: row["block"])
+@pytest.mark.parametrize("row", [*ROW.finditer(TEXT)], ids=lambda row: row["block"])
 def test_a_row_of_the_trajectory_is_what_its_records_say(row: re.Match[str]) -> None:
     """Block, target, bytes and growth; a cell that is not a landing says that it waits."""
     book = Ledger(TOP / "ledger").read()
