@@ -44,6 +44,7 @@ class Ask:
     toolchain: bool = False
     check: str | None = None
     quick: bool = False  # checks in their teeth form, no mutants, nothing timed: for the tour
+    own: bool = False  # the checks alone that came with the block, if any did
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +146,8 @@ def _plan(
     owed = protocol.owed(subject, target, block, book, here, artifact=built.sha256, tools=taken.tools, when=when)
     if ask.check is not None:
         owed = _narrowed(owed, ask.check, block)
+    if ask.own:
+        owed = dataclasses.replace(owed, checks=tuple(c for c in owed.checks if c.since == block.name) or owed.checks)
     wanted = () if ask.quick else owed.mutants
     made = workshop.build_mutants(house, target, taken, built, wanted, house.workspace("stage") / "mutants")
     mutants = cargo.add_mutants(taken, ((mutant, *rest) for mutant, rest in zip(wanted, made, strict=True)))

@@ -1,6 +1,6 @@
-"""The recorded landings replayed in a scratch repository: short, untimed, and without mutants but for the last.
+"""The recorded landings replayed in a scratch repository: each with its own checks, short, untimed and without mutants.
 
-That one is committed as an edit, and must be refused.
+Then a mutant is committed as an edit, and all checks together must refuse it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def tour(house: House, target_name: str | None, say: Say) -> tuple[int, str]:
             repository.commit_all(f"{promote.block}: as record {promote.sequence} landed it")
             say(f"\n== {promote.block}, as record {promote.sequence} landed it ==")
             replayed = House(folder=top / kept.folder, root=top)
-            ended = land.land(replayed, Ask(block=promote.block, target=target.name, quick=True), say)
+            ended = land.land(replayed, Ask(block=promote.block, target=target.name, quick=True, own=True), say)
             say(ended.last)
             repository.commit_all(f"{promote.block}: landed")
             if ended.code or ended.record is None or ended.record.artifact.sha256 != promote.artifact.sha256:
