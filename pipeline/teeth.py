@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Sequence
+from typing import Final
 
 from pipeline import claims, durable, ledger, protocol, registrar, report, stage, workshop
 from pipeline.cargo import Cargo
@@ -13,6 +14,7 @@ from pipeline.proof import CANDIDATE, Job
 from pipeline.subject import Mutant
 
 SHARP, BLUNT = 0, 1
+WHOLE: Final = 1  # the rules that leave nothing out: a matrix shows green neutral runs, too
 
 
 def teeth(house: House, target_name: str | None, say: Say) -> tuple[int, str]:
@@ -43,7 +45,8 @@ def teeth(house: House, target_name: str | None, say: Say) -> tuple[int, str]:
             for of in names
             for check in checks
         )
-        plan = dataclasses.replace(stage.blank(house, target, block, cargo, taken, checks), mutants=planted, jobs=jobs)
+        plan = stage.blank(house, target, block, cargo, taken, checks)
+        plan = dataclasses.replace(plan, mutants=planted, jobs=jobs, rules=WHOLE)
         decision, _ = registrar.rehearsed(house, plan, cargo.objects)
     say(report.matrix(decision.checks, [mutant.name for mutant in mutants]))
     faults = [f"check {c.id} is red without a fault: {c.where}" for c in decision.checks if c.verdict != "green"]
