@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 import functools
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,8 +125,4 @@ def _landed(block: str | None) -> Path:
     return root
 
 
-@functools.cache
-def _room() -> Path:
-    room = tempfile.mkdtemp(prefix="landings-")
-    atexit.register(shutil.rmtree, room, ignore_errors=True)
-    return Path(room)
+_room = functools.cache(scratch.room)

@@ -6,14 +6,12 @@ command runs takes its words and returns how it ended.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import io
 import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -203,8 +201,7 @@ def taken_back(fault: Plant) -> Plant:
 @functools.cache
 def proved() -> Scene:
     """Block sum has landed; an attempt of block scale is open, and evidence.json is a proof of its kit."""
-    folder = Path(tempfile.mkdtemp(prefix="walks-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = scratch.room()
     scene = walks.fresh().copy(folder)
     scene.land("sum")
     scene.write("scale")

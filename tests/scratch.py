@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 ADDER = Path(__file__).parent / "subjects" / "adder"
@@ -14,6 +17,13 @@ ENVIRONMENT = {
     "GIT_AUTHOR_DATE": "2024-01-01T00:00:00Z",
     "GIT_COMMITTER_DATE": "2024-01-01T00:00:00Z",
 }
+
+
+def room() -> Path:
+    """A folder that goes with this process, for what several tests copy."""
+    folder = tempfile.mkdtemp(prefix="scratch-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def git(root: Path, *argv: str) -> str:

@@ -6,13 +6,10 @@ link or rename of the file that ends it.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import re
 import resource
-import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +18,7 @@ import pytest
 
 from pipeline import audit, canonical, durable, records
 from pipeline.house import House
-from tests import walks
+from tests import scratch, walks
 from tests.walks import Ended, Scene
 
 LAND = ("land", "scale", "--subject", "adder")
@@ -53,7 +50,7 @@ def stopped(scene: Scene, at: str, number: signal.Signals, earlier: str = "") ->
 @functools.cache
 def committed() -> Scene:
     """Block sum has landed, records 1 to 3; the tree is at block scale; everything is committed."""
-    scene = walks.fresh().copy(room())
+    scene = walks.fresh().copy(scratch.room())
     scene.land("sum")
     scene.write("scale")
     scene.commit("adder: block scale")
@@ -63,7 +60,7 @@ def committed() -> Scene:
 @functools.cache
 def attempted() -> Scene:
     """The landing of block scale was killed when its attempt was on record."""
-    scene = committed().copy(room())
+    scene = committed().copy(scratch.room())
     assert stopped(scene, ATTEMPTED, signal.SIGKILL).code == -signal.SIGKILL
     assert len(scene.records()) == 4
     return scene
@@ -72,16 +69,10 @@ def attempted() -> Scene:
 @functools.cache
 def timed() -> Scene:
     """Then it was killed while its last sample was taken."""
-    scene = attempted().copy(room())
+    scene = attempted().copy(scratch.room())
     assert held(scene, "step-000-2", signal.SIGKILL).code == -signal.SIGKILL
     assert len(taken(scene, "sample")) == SAMPLES - 1
     return scene
-
-
-def room() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="crashes-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 # Stage -> the scene before it, how a signal meets it, the records that are there afterwards.

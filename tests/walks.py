@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -239,8 +237,7 @@ def home(folder: Path) -> Path:
 @functools.cache
 def fresh() -> Scene:
     """The adder at block sum, committed, and nothing has landed. To be copied, not used."""
-    folder = Path(tempfile.mkdtemp(prefix="walks-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = scratch.room()
     scratch.repository(folder / "root", "sum")
     scene = Scene(folder / "root", home(folder))
     scene.write("sum")
@@ -251,8 +248,7 @@ def fresh() -> Scene:
 @functools.cache
 def landed() -> Scene:
     """Blocks sum and scale have landed, and everything is committed: records 1 to 6. To be copied, not used."""
-    folder = Path(tempfile.mkdtemp(prefix="walks-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = scratch.room()
     scene = fresh().copy(folder)
     scene.land("sum")
     scene.write("scale")
