@@ -25,6 +25,7 @@ COMMANDS = {
     "allocations": ("kernels.tools.allocations", "what an engine allocates while rows are left alone"),
     "rb": ("kernels.tools.rb", "try M rows, take them back, and run some of them again, against never trying"),
     "schedules": ("kernels.tools.schedules", "rows, marks and rollbacks in drawn orders, against tokens one by one"),
+    "graphs": ("kernels.tools.graphs", "a script of all numbers of rows, streamed or replayed as graphs"),
     "spec_text": ("kernels.tools.spec_text", "greedy text with drafts of every kind, against text without any"),
     "generate": ("kernels.tools.generate", "continue a text greedily, with or without drafts from its own n-grams"),
     "old_artifact": ("kernels.tools.old_artifact", "open artifacts of earlier blocks, and say what their dumps hold"),

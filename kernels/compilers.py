@@ -11,24 +11,24 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from .engine.errors import KernelError
 
 SOURCE = "kestrel.cu"  # the one translation unit
 DEFAULT_CPU = "x86_64_v3"
+AARCH64_CPU = "generic"  # the only kind that is built for
 COMPILE_LIMIT_S = 120
 COMPLAINT_CHARACTERS_MAX = 200
 ELF_MAGIC = b"\x7fELF"  # a cubin is one too
+ELF64_PROGRAM_HEADERS = ((32, 8), (54, 2), (56, 2))  # where its header says their offset, size and number; bytes
 
 ZIG_FLAGS = (
     *("-x", "c++", "-std=c++17", "-shared", "-fPIC", "-O3", "-g0", "-s", "-nostdlib", "-fno-exceptions", "-fno-rtti"),
-    *("-ffp-contract=off", "-fno-math-errno", "-target", "x86_64-linux-gnu.2.17"),
+    *("-ffp-contract=off", "-fno-math-errno"),
 )
-NVRTC_OPTIONS = (
-    *("--gpu-architecture=sm_90", "--fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true"),
-    "--std=c++17",
-)
+NVRTC_OPTIONS = ("--fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "--std=c++17")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,12 @@ def target(name: str) -> Target:
     return TARGETS[name]
 
 
-def compile_cpu(texts: Mapping[str, bytes], cpu: str) -> Compiled:
+def compile_aarch64(texts: Mapping[str, bytes], cpu: str = "") -> Compiled:
+    """compile_cpu() for another machine."""
+    return compile_cpu(texts, AARCH64_CPU, system="aarch64-linux-gnu.2.17")
+
+
+def compile_cpu(texts: Mapping[str, bytes], cpu: str, *, system: str = "x86_64-linux-gnu.2.17") -> Compiled:
     """A shared library that needs no other, from empty caches. Raises KernelError with the compiler's complaint."""
     installed = version("ziglang")
     spec = importlib.util.find_spec("ziglang")
@@ -83,12 +88,12 @@ def compile_cpu(texts: Mapping[str, bytes], cpu: str) -> Compiled:
         for name, text in texts.items():
             (Path(private) / name).write_bytes(text)
         result = Path(private) / "result"
-        _run_zig([str(zig), "cc", *ZIG_FLAGS, f"-mcpu={cpu}", "-o", str(result), SOURCE], private)
+        _run_zig([str(zig), "cc", *ZIG_FLAGS, "-target", system, f"-mcpu={cpu}", "-o", str(result), SOURCE], private)
         binary = result.read_bytes() if result.exists() else b""
     return Compiled(_checked(binary, "zig"), (Tool("ziglang/zig", installed, _file_digest(zig)),))
 
 
-def compile_cuda(texts: Mapping[str, bytes], cpu: str = "") -> Compiled:
+def compile_cuda(texts: Mapping[str, bytes], cpu: str = "", *, architecture: str = "sm_90") -> Compiled:
     """A cubin; needs no GPU, and no kind of CPU matters. Raises KernelError with the compiler's complaint."""
     installed = version("nvidia-cuda-nvrtc")
     try:
@@ -99,8 +104,8 @@ def compile_cuda(texts: Mapping[str, bytes], cpu: str = "") -> Compiled:
     headers = {name.encode(): text for name, text in texts.items() if name != SOURCE}
     program = nvrtc.createProgram(texts[SOURCE].decode(), SOURCE, list(headers.values()), list(headers))
     try:
-        nvrtc.compileProgram(program, list(NVRTC_OPTIONS))
-        cubin = nvrtc.getCUBIN(program)
+        nvrtc.compileProgram(program, [f"--gpu-architecture={architecture}", *NVRTC_OPTIONS])
+        cubin = _whole(nvrtc.getCUBIN(program))
     except nvrtc.NVRTCError as error:
         raise _failure("NVRTC failed", nvrtc.getProgramLog(program)) from error
     finally:
@@ -114,7 +119,22 @@ def compile_cuda(texts: Mapping[str, bytes], cpu: str = "") -> Compiled:
 TARGETS = {
     "cpu-x86_64": Target(binary="kestrel.so", package="ziglang", compile=compile_cpu),
     "cuda-sm_90": Target(binary="kestrel.cubin", package="nvidia-cuda-nvrtc", compile=compile_cuda),
+    **{
+        f"cuda-{architecture}": Target(
+            binary=f"kestrel-{architecture}.cubin",
+            package="nvidia-cuda-nvrtc",
+            compile=partial(compile_cuda, architecture=architecture),
+        )
+        for architecture in ("sm_100", "sm_120")
+    },
+    "cpu-aarch64": Target(binary="kestrel-aarch64.so", package="ziglang", compile=compile_aarch64),
 }
+
+
+def _whole(cubin: bytes) -> bytes:
+    """A cubin with the byte that CuPy takes for the end of a string: the program headers end the file."""
+    start, size, count = (int.from_bytes(cubin[at : at + width], "little") for at, width in ELF64_PROGRAM_HEADERS)
+    return cubin.ljust(start + size * count, b"\0") if start + size * count == len(cubin) + 1 else cubin
 
 
 def _run_zig(command: list[str], private: str) -> None:

@@ -43,6 +43,15 @@ def spilling() -> bytes:
     return compilers.compile_cuda(texts).binary
 
 
+@pytest.mark.parametrize("target", [name for name in compilers.TARGETS if name.startswith("cuda-")])
+def test_a_cubin_ends_with_its_program_headers(target: str) -> None:
+    """No byte of them is cut off, for every architecture; the cut one is put right again."""
+    binary = data() if target == "cuda-sm_90" else compilers.target(target).compile(without_instances(), "").binary
+    headers = ELFFile(io.BytesIO(binary)).header
+    assert len(binary) == headers["e_phoff"] + headers["e_phnum"] * headers["e_phentsize"]
+    assert compilers._whole(binary[:-1]) == compilers._whole(binary) == binary
+
+
 def test_every_kernel_has_its_resources() -> None:
     """Registers lie in 8..255, nothing spills, and code and constants are the sizes that another parser reads."""
     found = {kernel.name: kernel for kernel in cubin.kernels(data(), where="x")}

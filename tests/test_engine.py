@@ -225,13 +225,21 @@ def test_the_limit_is_what_is_allocated(form: str, monkeypatch: pytest.MonkeyPat
 
     init = cpu.Buffer.__init__
     monkeypatch.setattr(cpu.Buffer, "__init__", counted)
-    monkeypatch.setattr(cpu.Buffer, "after", lambda buffer, _elements: buffer)
+    for view in ("after", "part"):  # the same bytes again
+        monkeypatch.setattr(cpu.Buffer, view, lambda buffer, *_place: buffer)
     small(form)
     total = sum(handed)
     small(form, limit_bytes=total)
     with pytest.raises(Refused) as error:
         small(form, limit_bytes=total - 1)
     assert error.value.reason == "limit-bytes" and str(total) in str(error.value)
+
+
+def test_a_cpu_has_no_graphs() -> None:
+    """An engine that would replay them is refused before anything is allocated."""
+    with pytest.raises(Refused) as error:
+        small(graphs=True)
+    assert error.value.reason == "no-graphs"
 
 
 @pytest.mark.parametrize("capacity", [0, -1, (1 << 18) + 1, 1.5])

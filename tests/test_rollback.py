@@ -304,7 +304,7 @@ USAGE = [
     (("rb", *ONE, "--form", "rolled"), "--out is needed"),
     (("rb", *ONE, "--form", "both", "--out", "unused"), "leaves nothing"),
     (("rb", *ONE[:5], "1", "--form", "both"), "give numbers in 2..8"),
-    (("rb", "--shape", "huge", *ONE[2:], "--form", "both"), "give some of tiny, mini64, hf_small"),
+    (("rb", "--shape", "huge", *ONE[2:], "--form", "both"), "give some of tiny, mini64, 27b, hf_small, hf_small-f32"),
     (("schedules", *ONE[:4], "--seeds", "0", "--form", "serial", "--out", "unused"), "give 1..1024"),
     (("schedules", *ONE[:4], "--seeds", "1", "--form", "serial"), "--out is needed"),
 ]

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from .errors import KernelError
+from .errors import KernelError, Refused
 
 WARPS_A_BLOCK, THREADS_A_BLOCK = 8, 256  # of every kernel: lanes.cuh
 B = TypeVar("B")  # a device's own kind of buffer: memory that never moves
@@ -47,19 +47,28 @@ class Device(Protocol[B]):
 
     def run(self, launches: Iterable[Launch]) -> None: ...
 
+    def captured(self, launches: Sequence[Launch]) -> Launch: ...
+
     def timed(self, launches: Sequence[Launch]) -> int: ...
 
     def close(self) -> None: ...
 
 
 def open_device(
-    binary: Path, *, threads: int = 1, split_ns: int | None = None, sizes: Sequence[int] = ()
+    binary: Path,
+    *,
+    threads: int = 1,
+    split_ns: int | None = None,
+    sizes: Sequence[int] = (),
+    graphs: bool = False,
 ) -> Device[Any]:
     """The device that a binary is for. `sizes`: bytes of every buffer that will be asked of it.
 
-    Raises KernelError, and Refused when the device's memory does not hold them all.
+    Raises KernelError, and Refused when the device's memory does not hold them all, or it has no graphs.
     """
     if binary.suffix == ".so":
+        if graphs:
+            raise Refused("graphs", "a CPU has none", "open without them, or open a CUDA artifact", reason="no-graphs")
         from .cpu import Device as Cpu
 
         return Cpu(binary, threads=threads) if split_ns is None else Cpu(binary, threads=threads, split_ns=split_ns)

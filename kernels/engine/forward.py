@@ -15,7 +15,7 @@ from .config import Config
 from .device import Device, open_device
 from .errors import KernelError
 from .limits import Memory, check_tokens, row_limit
-from .placed import placed
+from .placed import cut, placed
 from .rows import Rows
 from .snapshot import RESET, USED, Snapshot
 from .spec import Draft, right_rows
@@ -33,9 +33,11 @@ def open_engine(
     threads: int = 1,
     limit_bytes: int | None = None,
     split_ns: int | None = None,
+    graphs: bool = False,
 ) -> "Engine":
     """An engine with an empty state for up to `capacity` tokens, and as many rows a forward as the gate lets through.
 
+    With `graphs` a step is captured once for each number of rows, and replayed.
     Raises KernelError, or Refused before it allocates.
     """
     limit_rows = row_limit()
@@ -46,8 +48,8 @@ def open_engine(
     sizes, memory = tuple(_sizes(config, capacity, weights.form)), Memory(limit_bytes)
 
     def placed_engine() -> Engine:
-        device = open_device(binary, threads=threads, split_ns=split_ns, sizes=sizes)
-        return Engine(device, config, weights, capacity, limit_rows, memory)
+        device = open_device(binary, threads=threads, split_ns=split_ns, sizes=sizes, graphs=graphs)
+        return Engine(device, config, weights, capacity, limit_rows, memory, graphs)
 
     return memory.take("the model", sum(sizes), placed_engine)
 
@@ -70,13 +72,24 @@ class Engine:
     """A model, its state and its step. One at a time may call it."""
 
     def __init__(
-        self, device: Device[Any], config: Config, weights: Weights, capacity: int, limit_rows: int, memory: Memory
+        self,
+        device: Device[Any],
+        config: Config,
+        weights: Weights,
+        capacity: int,
+        limit_rows: int,
+        memory: Memory,
+        graphs: bool,
     ):
         self.config, self.capacity = config, capacity
         self._device = device
         held = {tensor.name: placed(device, weights, tensor) for tensor in tensors(config)}
         self._planes = {plane.name: plane for plane in planes(config, capacity)}
-        self._state = {name: device.zeros(plane.shape) for name, plane in self._planes.items()}
+        fixed = [plane for plane in self._planes.values() if not plane.rows]  # what a step overwrites in place
+        size = sum(plane.bytes for plane in fixed)
+        self._overwritten = device.zeros((size // 4,))
+        self._state = cut(self._overwritten, fixed)
+        self._state |= {plane.name: device.zeros(plane.shape) for plane in self._planes.values() if plane.rows}
         # scratch starts as NaN, so that a kernel that reads what no kernel wrote is seen
         self._scratch = {p.name: device.upload(np.full(p.shape, np.nan, np.float32)) for p in scratch(config, capacity)}
         self._token, self._cursor, self._greedy = (device.zeros((1,), np.int32) for _ in range(3))
@@ -84,12 +97,12 @@ class Engine:
         cos, sin = (device.upload(table) for table in angles)
         named = {tensor.name: tensor for tensor in tensors(config)}
         self._model = Model(
-            device, config, capacity, weights.form, named, held, self._state, self._cursor, cos=cos, sin=sin
+            device, config, capacity, weights.form, named, held, self._state, self._cursor, cos, sin, graphs
         )
         self._tokens_seen = 0
         self._step = Step(self._model, {**self._scratch, "token": self._token, "greedy": self._greedy}, 1)
         self._rows = Rows(self._model, limit_rows, memory)
-        self._snapshot = Snapshot(self._model, self._planes.values(), limit_rows, memory)
+        self._snapshot = Snapshot(self._model, self._overwritten, size, limit_rows, memory)
 
     @property
     def cursor(self) -> int:
@@ -100,7 +113,7 @@ class Engine:
         """Runs one token at the next position. Raises Refused, with nothing changed."""
         check_tokens(self._model, (token,), self._tokens_seen, where="forward")
         self._device.write(self._token, np.array([token], dtype=np.int32))
-        self._device.run(self._step.launches)
+        self._device.run(self._step.program)
         self._move_cursor(self._tokens_seen + 1)
 
     def forward_rows(self, tokens: Sequence[int]) -> None:
@@ -178,9 +191,7 @@ class Engine:
     def reset(self) -> None:
         """Forgets every token, and the mark."""
         self._snapshot.forget(RESET)
-        for name, plane in self._planes.items():
-            if not plane.rows:
-                self._device.write(self._state[name], np.zeros(plane.shape, dtype=np.float32))
+        self._device.write(self._overwritten, np.zeros(self._overwritten.shape, dtype=np.float32))
         self._move_cursor(0)
 
     def weight(self, name: str) -> tuple[np.ndarray, ...]:
@@ -194,7 +205,9 @@ class Engine:
 
         What a step leaves in memory is written and the cursor stays, so reset() before the next forward.
         """
-        chosen = [launch for launch in self._step.launches if kernel in (None, launch.kernel)]
+        chosen = self._step.program
+        if kernel is not None:
+            chosen = [launch for launch in self._step.launches if launch.kernel == kernel]
         self._device.run(behind * self._step.launches)
         return self._device.timed(chosen)
 

@@ -1,8 +1,9 @@
-"""The CUDA device: buffers that never move, and launches of the artifact's cubin on the default stream.
+"""The CUDA device: buffers that never move, and launches of the artifact's cubin on one stream, or in graphs on it.
 
 The only home of CuPy in the engine. The cubin is loaded as it is and nothing else is ever compiled: CuPy copies, clears
-and launches. A launch returns before it has run, so an error may show later; it is told as one line that names every
-launch since the device was last waited for, and with CUDA_LAUNCH_BLOCKING=1 the one launch.
+and launches. Copies to and from the host wait for the stream, and the stream for them. A launch returns before it has
+run, so an error may show later; it is told as one line that names every launch since the device was last waited for,
+and with CUDA_LAUNCH_BLOCKING=1 the one launch.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Device:
                 what = f"the device has compute capability {found}, the artifact is for {CAPABILITY}"
                 raise KernelError("cuda", what, "use a machine with such a device")
             _check_memory(sum(map(_rounded, sizes)), *self._cuda.runtime.memGetInfo())
+            self._stream = self._cuda.Stream()  # of the kind that the default stream waits for, and it for that
         self._module = _module(binary, self._errors)
+        self._graphs = list[Any]()  # that were captured
         self._given_back = weakref.finalize(self, _free, self._cuda.runtime.free, self._taken)
 
     def zeros(self, shape: tuple[int, ...], dtype: type = np.float32) -> Buffer:
@@ -106,8 +109,8 @@ class Device:
             what = f"a copy of {source.bytes} bytes to {target.bytes}"
             raise KernelError("cuda", what, "this is a fault of the engine")
         kind = self._cuda.runtime.memcpyDeviceToDevice
-        call = partial(self._cuda.runtime.memcpyAsync, target.address, source.address, source.bytes, kind, 0)
-        return Launch("copy", 0, call)
+        copy, stream = self._cuda.runtime.memcpyAsync, self._stream.ptr
+        return Launch("copy", 0, partial(copy, target.address, source.address, source.bytes, kind, stream))
 
     def bind(self, kernel: str, grid: int, *args: Buffer | int | np.float32 | None) -> Launch:
         """One launch of `grid` blocks, ready to run: the driver gets addresses of arguments that never move."""
@@ -122,9 +125,21 @@ class Device:
         places = values.ctypes.data + values.itemsize * np.arange(len(args), dtype=np.uint64)
         self._arguments += (values, places)
         shape = (grid, 1, 1, THREADS_A_BLOCK, 1, 1)
-        shared = stream = extra = 0
-        launch = self._cuda.driver.launchKernel
+        shared = extra = 0
+        launch, stream = self._cuda.driver.launchKernel, self._stream.ptr
         return Launch(kernel, grid, partial(launch, function.ptr, *shape, shared, stream, places.ctypes.data, extra))
+
+    def captured(self, launches: Sequence[Launch]) -> Launch:
+        """One graph of these launches, which runs them in their order. They take no memory, so capturing takes none."""
+        with self._told("capturing a graph"):
+            self._stream.begin_capture()
+            try:
+                for launch in launches:
+                    launch.call()
+            finally:
+                graph = self._stream.end_capture()
+        self._graphs.append(graph)
+        return Launch("graph", 0, partial(graph.launch, self._stream))
 
     def run(self, launches: Iterable[Launch]) -> None:
         """Queues launches one after the other; whatever reads memory afterwards waits for the last."""
@@ -145,9 +160,9 @@ class Device:
         """Runs launches; ns from before the first to after the last, by the device's clock, to within half a us."""
         with self._told("timing"):
             start, end = self._cuda.Event(), self._cuda.Event()
-            start.record()
+            start.record(self._stream)
             self.run(launches)
-            end.record()
+            end.record(self._stream)
             end.synchronize()
             self._pending.clear()
             milliseconds: float = self._cuda.get_elapsed_time(start, end)
@@ -157,6 +172,7 @@ class Device:
         """Gives the memory back; the device is not used again."""
         with self._told("closing the device"):
             self._wait()
+            self._graphs.clear()
             self._given_back()
 
     def _empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Buffer:

@@ -10,7 +10,8 @@ import numpy as np
 
 from .errors import Refused
 from .limits import Memory, check_rows, row_room
-from .state import INT_REGIONS, POISON, slab
+from .placed import cut, dtype_of
+from .state import POISON, slab
 from .step import Model, Step
 
 
@@ -37,7 +38,7 @@ class Rows:
         step = self._step(len(tokens))
         device, self._last = self._model.device, len(tokens)
         device.write(self._rows("token"), np.array(tokens, dtype=np.int32))
-        device.run(step.launches)
+        device.run(step.program)
 
     def hidden(self) -> np.ndarray:
         """f32 [M][hidden] of the last rows. Raises Refused where there are none."""
@@ -61,7 +62,7 @@ class Rows:
     def poison(self) -> None:
         """Makes the slab what it was when it was allocated."""
         for plane in slab(self._model.config, self._model.capacity, self._limit) if self._regions else ():
-            region, dtype = self._regions[plane.name], _dtype(plane.name)
+            region, dtype = self._regions[plane.name], dtype_of(plane.name)
             self._model.device.write(region, np.full(plane.shape, POISON).view(dtype))
         self._last = 0
 
@@ -77,24 +78,15 @@ class Rows:
 
     def _allocated(self, planes: Sequence[Any]) -> dict[str, Any]:
         """One buffer, cut into the regions."""
-        whole = self._model.device.upload(np.full(sum(plane.bytes for plane in planes) // 4, POISON))
-        regions, start = {}, 0
-        for plane in planes:
-            regions[plane.name] = whole.part(start, plane.shape, _dtype(plane.name))
-            start += plane.bytes // 4
-        return regions
+        return cut(self._model.device.upload(np.full(sum(plane.bytes for plane in planes) // 4, POISON)), planes)
 
     def _rows(self, name: str) -> Any:
         """A region without the rows that the last forward did not have."""
         _limit, *width = self._regions[name].shape
-        return self._regions[name].part(0, (self._last, *width), _dtype(name))
+        return self._regions[name].part(0, (self._last, *width), dtype_of(name))
 
     def _download(self, name: str) -> np.ndarray:
         if not self._last:
             raise Refused(f"{name}_rows", "no rows have run", "call forward_rows first", reason="no-rows")
         found: np.ndarray = self._model.device.download(self._rows(name))
         return found
-
-
-def _dtype(name: str) -> type:
-    return np.int32 if name in INT_REGIONS else np.float32

@@ -1,17 +1,15 @@
-"""One mark of the state, and the way back to it: planes that a step overwrites in place are copied on the device.
+"""One mark of the state, and the way back to it: what a step overwrites in place is one buffer, copied on the device.
 
 A plane of rows is not copied: the cursor is its length, so a row beyond it is never read, and the next append writes
 over it. No kernel runs, and no byte passes the host but the cursor. A mark is good for one rollback; its copies stay
 allocated for the next.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from .device import Launch
 from .errors import Refused
 from .limits import Memory, check_gate
-from .state import Plane
 from .step import Model
 
 # why there is no mark: reason, and what the caller is told
@@ -22,11 +20,11 @@ RESET: Absent = ("mark-reset", "the mark went with the reset")
 
 
 class Snapshot:
-    """Whether there is a mark, at which cursor, and the copies that it is made of."""
+    """Whether there is a mark of the buffer `live`, at which cursor, and the copies that it is made of."""
 
-    def __init__(self, model: Model, planes: Iterable[Plane], limit: int, memory: Memory):
+    def __init__(self, model: Model, live: Any, size: int, limit: int, memory: Memory):
         self._model, self._limit, self._memory = model, limit, memory
-        self._planes = tuple(plane for plane in planes if not plane.rows)
+        self._live, self._bytes = live, size
         self._save, self._restore = tuple[Launch, ...](), tuple[Launch, ...]()
         self._allocated = False
         self._tokens: int | None = None
@@ -36,8 +34,7 @@ class Snapshot:
         """The state at this cursor is kept. Raises Refused: the gate, or the bytes of the first mark."""
         check_gate("mark", self._limit)
         if not self._allocated:
-            size = sum(plane.bytes for plane in self._planes)
-            self._save, self._restore = self._memory.take("the snapshot", size, self._copies)
+            self._save, self._restore = self._memory.take("the snapshot", self._bytes, self._copies)
             self._allocated = True
         self._model.device.run(self._save)
         self._tokens = tokens
@@ -60,7 +57,6 @@ class Snapshot:
 
     def _copies(self) -> tuple[tuple[Launch, ...], tuple[Launch, ...]]:
         """Allocates what a mark keeps; the copies to it and back."""
-        device, live = self._model.device, self._model.state
-        kept: dict[str, Any] = {plane.name: device.zeros(plane.shape) for plane in self._planes}
-        save = tuple(device.copy(kept[name], live[name]) for name in kept)
-        return save, tuple(device.copy(live[name], kept[name]) for name in kept)
+        device, live = self._model.device, self._live
+        kept = device.zeros(live.shape)
+        return (device.copy(kept, live),), (device.copy(live, kept),)

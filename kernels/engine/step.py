@@ -34,6 +34,7 @@ class Model:
     cursor: Any
     cos: Any
     sin: Any
+    graphs: bool  # whether a step runs as one graph
 
     @property
     def head(self) -> str:
@@ -56,7 +57,7 @@ class Model:
 
 
 class Step:
-    """The launches of one step, and those that choose a token of every row.
+    """The launches of one step, what runs them, and those that choose a token of every row.
 
     `buffers` are scratch() of state.py, each [M][width] or longer, and int32 token [M] and greedy [M].
     """
@@ -64,12 +65,13 @@ class Step:
     def __init__(self, model: Model, buffers: Mapping[str, Any], rows: int):
         self._model, self._buffers, self._rows = model, buffers, rows
         self._bind, self._eps = model.device.bind, np.float32(model.config.eps)
-        self.launches = list(self._program())
+        self.launches = list(self._launched())
+        self.program = [model.device.captured(self.launches)] if model.graphs else self.launches
         vocab = model.config.vocab
         places = [(self._row("logits", m, vocab), self._row("greedy", m, 1)) for m in range(rows)]
         self.choice = [self._bind("argmax", 1, logits, greedy, vocab) for logits, greedy in places]
 
-    def _program(self) -> Iterator[Launch]:
+    def _launched(self) -> Iterator[Launch]:
         yield from self._embedding()
         for i, kind in enumerate(self._model.config.kinds):
             layer = f"layers.{i}."

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from kernels.engine.errors import KernelError
+from kernels.engine.weights import Q4, tensors
 
 from .outputs import Input
 
 TOKENS_MAX = 1 << 18
 READ_BYTES_MAX = 4 * TOKENS_MAX
+LARGE = "27b"  # the shape whose weights only a device makes in good time
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,19 @@ class Digested:
     def input(self) -> Input:
         """What has been read, in the order of reading."""
         return Input("weights", self.origin, self._hash.hexdigest())
+
+
+def recipes(weights: Any, config: Any, described: str) -> Input:
+    """Weights that a device makes: hashed is what it makes them of, the numbers of every q4 tensor, and the others."""
+    total = hashlib.sha256()
+    for tensor in tensors(config):
+        total.update(f"{tensor.name} {tensor.shape}\n".encode())
+        if tensor.form == Q4:
+            recipe = weights.recipe(tensor)
+            total.update(f"{recipe.words} {recipe.scales} {recipe.exponent}\n".encode())
+        else:
+            total.update(np.ascontiguousarray(weights.read(tensor)).data)
+    return Input("weights", f"{described}: {weights.origin}, made on the device; of their recipes", total.hexdigest())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,8 @@
 For every case hidden states, greedy tokens, and digests of the logits of each token and of all planes at several
 cursors. Small shapes leave their logits and last planes whole as well; of 27b the last token's logits. Weights of small
 shapes are made by NumPy and copied to the device, those of 27b are made there; inputs.json names what ran. --gates runs
-them all once for each word of the gate of rows, unset among them, which no byte may show.
+them all once for each word of the gate of rows, unset among them, which no byte may show. --first N leaves the planes
+of the first N layers alone, under a name that a model of more layers has, too.
 """
 
 import argparse
@@ -59,6 +60,7 @@ CASES = (
     Case("27b-gdn-1", "27b", "gdn", 1, 3, (1,)),
     Case("27b-gdn-4", "27b", "gdn", 4, 3, (1,)),
     Case("27b-hybrid-4", "27b", "hybrid", 4, 3, (1,)),
+    Case("whole-27b", "27b", "hybrid", None, 3, (1,)),
 )
 
 
@@ -69,6 +71,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--gates", type=_gates, default=(), metavar="WORDS", help="unset,1,8; without it as it is found"
     )
+    parser.add_argument("--first", type=int, metavar="N", help="leave digests of the first N layers' planes alone")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR")
     options = parser.parse_args(argv)
     path = options.artifact or artifact.tree()
@@ -83,12 +86,21 @@ def main(argv: list[str]) -> int:
         for case in cases:
             arrays, weights = run(opened, case, text)
             name = case.name if gate is None else f"{case.name}.gate-{gate}"
+            if options.first is not None:
+                name, arrays = f"{case.shape}-{case.layers}", _first(arrays, options.first)
             files |= {f"{name}.{file}": entries for file, entries in arrays.items()}
             inputs += [] if weights in inputs else [weights]
     outputs = write_dump(options.out, files)
     write_inputs(options.out, inputs)
     report(shlex.join(["python", "-m", "kernels", "lanes", *argv]), inputs, outputs)
     return 0
+
+
+def _first(files: Mapping[str, Mapping[str, np.ndarray]], layers: int) -> dict[str, dict[str, np.ndarray]]:
+    """Of all that a case left, the digests of the first layers' planes."""
+    prefixes = tuple(f"layers.{i}." for i in range(layers))
+    found = {name: array for name, array in files["digests.u8"].items() if name.startswith(prefixes)}
+    return {"digests.u8": found}
 
 
 def _gates(text: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from kernels.engine.config import LAYER_KINDS
 from kernels.engine.r_table import ROWS_MAX
 
 from .forms import FORMS, row_counts
-from .inputs import Digested, file_digest
+from .inputs import LARGE, Digested, file_digest, recipes
 from .outputs import Input, digest, report, write_dump, write_inputs
 from .watch import Watched, open_watched, set_gate
 
@@ -115,10 +115,11 @@ class Bench:
             made, described = entry("Synthetic")(options.seed), f"{options.shape} {options.layers}"
         else:
             made, described = entry("Checkpoint")(options.checkpoint, self._config, options.weights), "a checkpoint"
-        weights = Digested(made, described)
+        weights = made if options.shape == LARGE else Digested(made, described)
         engine, device = open_watched(self._opened, self._config, weights, capacity=len(self.tokens))
         if not self.devices:
-            self.inputs.append(weights.input())
+            named = weights.input() if isinstance(weights, Digested) else recipes(made, self._config, described)
+            self.inputs.append(named)
         self.devices.append(device)
         return engine
 

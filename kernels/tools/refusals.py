@@ -68,6 +68,10 @@ def _on_limit(opened: artifact.Artifact, out: Path) -> None:
     _open(opened, FIXTURE, capacity=len(WARM_UP), limit_bytes=LIMIT_BYTES)
 
 
+def _with_graphs(opened: artifact.Artifact, out: Path) -> None:
+    _open(opened, FIXTURE, capacity=len(WARM_UP), graphs=True)
+
+
 def _on_file(spoil: Callable[[Path], None]) -> Callable[[artifact.Artifact, Path], None]:
     """A case: opening a spoilt copy of the fixture."""
 
@@ -167,6 +171,7 @@ CASES: dict[str, tuple[int, str, Callable[[artifact.Artifact, Path], None]]] = {
     "missing-tensor": (2, "missing", _on_file(_without_tensor)),
     "misshapen-tensor": (2, "shape", _on_file(_misshapen_tensor)),
     "truncated-file": (2, "truncated", _on_file(_truncated)),
+    "graphs": (5, "no-graphs", _with_graphs),
     **row_refusals.CASES,
     **mark_refusals.CASES,
 }

@@ -1,8 +1,8 @@
 """python -m kernels sanitize --artifact A --tools memcheck,racecheck: hybrid steps of tiny under compute-sanitizer.
 
-Every kernel of them: two tokens, so that the second step has a state behind it, and the greedy choice of each; and rows
-behind a token. Prints a line with the word for it for everything that a tool reports; exit 0 then too, since what was
-printed is the result.
+Every kernel of them: two tokens, so that the second step has a state behind it, and the greedy choice of each; rows
+behind a token; and graphs of every number of rows, with marks and rollbacks between. Prints a line with the word for it
+for everything that a tool reports; exit 0 then too, since what was printed is the result.
 Exit 77 with one line where there is no compute-sanitizer, or where it cannot look at this device.
 """
 
@@ -32,6 +32,7 @@ MODEL = ("--shape", "tiny", "--layers", "hybrid", "--seed", "1")
 RUNS = (
     ("dump", *MODEL, "--text", str(TEXT), "--length", "2", "--greedy"),
     ("mt", *MODEL, "--form", "rows", "--rows", "3", "--prefix", "1"),
+    ("graphs", *MODEL[:4], "--form", "graphs", "--prefix", "5"),
 )
 
 
