@@ -28,7 +28,8 @@ from pipeline.placeholders import fill as fill
 from pipeline.subject import shown
 
 PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
-SET: Final = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+# NumPy's library else starts a thread for every processor, which spins, and whose number decides how a sum is cut.
+SET: Final = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
 # Prefixes of variables that change what a program does. They are not passed on; those that are set are recorded.
 NOTED: Final = ("LD_", "CUDA_", "KESTREL_", "OMP_", "ZIG_", "CUPY_", "NVCC_", "NVIDIA_", "PYTHON", "CPATH", "MALLOC_")
 LOG_BYTES_MAX: Final = 8 << 20
@@ -173,7 +174,7 @@ def stop_all() -> None:
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """All the variables that a command gets: a few of this process, two that keep Python repeatable, and `extra`."""
+    """All the variables that a command gets: a few of this process, some that keep Python repeatable, and `extra`."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ} | SET | dict(extra)
 
 

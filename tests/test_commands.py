@@ -142,7 +142,14 @@ def test_a_commands_environment_is_the_stated_one(tmp_path: Path, monkeypatch: p
     seen = dict(line.split("=", 1) for line in done.tail.splitlines())
     assert set(seen) <= {*commands.PASSED_ON, *commands.SET, "OMP_NUM_THREADS"}
     assert (seen["HOME"], seen["OMP_NUM_THREADS"]) == ("/somewhere", "2")
+    assert {name: seen[name] for name in commands.SET} == commands.SET
     assert (seen["PYTHONHASHSEED"], seen["PYTHONDONTWRITEBYTECODE"]) == ("0", "1")
+
+
+def test_a_command_has_no_threads_but_those_that_it_starts(tmp_path: Path) -> None:
+    """NumPy's library starts none, which would spin beside the other commands, and a sum is cut alike everywhere."""
+    count = "import os, numpy; print(len(os.listdir('/proc/self/task')))"
+    assert run(tmp_path, sys.executable, "-c", count).tail == "1\n"
 
 
 def test_names_that_change_behaviour_are_noted_and_others_are_not() -> None:
