@@ -5,12 +5,14 @@ Nothing here is permanent. A room that a killed proof left is gone on with.
 
 from __future__ import annotations
 
+import compileall
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import Final, TypeVar
 
 from pipeline import canonical, durable
@@ -70,17 +72,26 @@ class Room:
         return path
 
     def spread(self, name: str) -> None:
-        """Writes a copy of the subject; a half-written one of a killed run is written again."""
-        parent = self.tree(name)
+        """Writes a copy of the subject; a half-written one of a killed run is written again.
+
+        What Python would compile in every process is compiled once. The bytecode names the digest of its text, by
+        which Python knows that a mutant's text is another.
+        """
+        parent, tree = self.tree(name), self.plan.trees[name]
         done = self.folder / "done" / f"tree-{name}"
         if done.exists():
             return
         shutil.rmtree(parent, ignore_errors=True)
-        for path, (digest, mode) in self.plan.tree(name).items():
+        if tree.over:
+            self.spread(tree.over)
+            shutil.copytree(self.tree(tree.over), parent)
+        for path, digest, mode in tree.files:
             file = parent / self.plan.folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(self.kit.objects[digest])
             file.chmod(mode)
+        if not tree.over:
+            compileall.compile_dir(parent, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
         done.parent.mkdir(parents=True, exist_ok=True)
         durable.replace(done, b"")
 

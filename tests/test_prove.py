@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -231,6 +232,31 @@ def test_a_work_folder_that_was_changed_is_not_believed(tmp_path: Path) -> None:
     (left / "job-twice.json").write_bytes(b'{"id":"twice","sides":[]}')
     with pytest.raises(IntegrityError, match="not what a proof left: not in canonical form; remove the work folder"):
         prove.prove(made, tmp_path / "evidence.json")
+
+
+def test_python_is_compiled_once_and_a_mutants_text_is_what_runs(tmp_path: Path) -> None:
+    """Of a text with the same length and time, too; what it did not change is not compiled again."""
+    texts = {"tool.py": b"import same, word\nprint(word.WORD)\n", "same.py": b"", "word.py": b"WORD = 'right'\n"}
+    wrong = b"WORD = 'wrong'\n"
+    rows = {name: (name, canonical.sha256(data), 0o644) for name, data in texts.items()}
+    trees = {
+        "wrong": drawn.Tree(files=(("word.py", canonical.sha256(wrong), 0o644),), over=CANDIDATE),
+        CANDIDATE: drawn.Tree(files=tuple(rows.values())),
+    }
+    objects = {canonical.sha256(data): data for data in (*texts.values(), wrong)}
+    room = Room(kit.Kit(plans=(), objects=objects), drawn.plan(trees=trees), tmp_path, None)
+    for name in trees:
+        room.spread(name)
+        for path in room.tree(name).rglob("*.py"):
+            os.utime(path, (1, 1))
+    said, ready = {}, {}
+    for name in trees:
+        argv = [sys.executable, "-v", "adder/tool.py"]
+        done = subprocess.run(argv, cwd=room.tree(name), capture_output=True, text=True, check=True)
+        said[name] = done.stdout
+        ready[name] = set(re.findall(r"# .*\.pyc matches .*/adder/(\w+)\.py\n", done.stderr))
+    assert said == {"wrong": "wrong\n", CANDIDATE: "right\n"}
+    assert ready == {"wrong": {"same"}, CANDIDATE: {"same", "word"}}
 
 
 def test_paths_of_all_roles_are_of_one_length_and_no_two_are_one_file(tmp_path: Path) -> None:
