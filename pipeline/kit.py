@@ -25,6 +25,7 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 OBJECT_BYTES_MAX: Final = 256 * 2**20
 OBJECTS_MAX: Final = 20_000
 MEMORY_MAX: Final = 128 * 2**20  # of the unpacker; preset 6 needs 9 MiB
+PRESET: Final = 3  # of a kit's objects: 37 % of the time of 6, and 3 % more bytes
 FORMAT: Final = 1  # of kit.json and of an evidence file
 
 
@@ -58,7 +59,7 @@ def pack(folder: Path, plans: Iterable[Plan], objects: Mapping[str, bytes]) -> N
         raise UsageError(folder, "the folder exists", "name a new one: a kit is written once")
     plan_bytes = [plan.to_bytes() for plan in plans]
     whole = {canonical.sha256(data): data for data in plan_bytes} | dict(objects)
-    packed = squeeze(_tar(whole))
+    packed = lzma.compress(_tar(whole), preset=PRESET)
     if len(packed) > KIT_BYTES_MAX:
         raise UsageError(
             folder, f"a kit of {len(packed)} bytes is larger than {KIT_BYTES_MAX}", "make the inputs smaller"
@@ -109,7 +110,7 @@ def read_evidence(path: Path, data: bytes) -> tuple[Evidence, ...]:
 
 
 def squeeze(data: bytes) -> bytes:
-    """Compressed bytes, as plans, evidence and kits are stored."""
+    """Compressed bytes, as plans and evidence are stored."""
     return lzma.compress(data, preset=6)
 
 

@@ -40,7 +40,8 @@ from pipeline.subject import Bench, Check, Figure, matches
 TAIL_MAX: Final = 2_000  # characters of a command's output that evidence keeps
 PICOSECONDS: Final = 10**12
 SECONDS_MAX: Final = 366 * 86_400
-SHARE_MAX: Final = 8  # commands on one device at once: most of their time is their host's, and its memory is bounded
+SHARE_MAX: Final = 14  # commands on one device at once: most of their time is their host's, and its memory is bounded
+SPARE: Final = 2  # processors that they leave to this process, which hashes and compares what they wrote
 MEASURE_LIMIT_S: Final = 600  # of one sample, or one figure command
 
 
@@ -99,7 +100,8 @@ class _Proof:
 
     def _jobs(self, title: str, jobs: list[Job]) -> list[JobSeen]:
         """Every job's evidence, in order. As many run at once as there are processors; a device is shared by a few."""
-        workers = min(os.cpu_count() or 1, SHARE_MAX) if self.plan.needs else os.cpu_count() or 1
+        processors = os.cpu_count() or 1
+        workers = max(1, min(processors - SPARE, SHARE_MAX)) if self.plan.needs else processors
         with track(title, len(jobs)) as step, commands.threads(workers) as pool:
             waiting = {pool.submit(self._job, job): job for job in jobs}
             for done in as_completed(waiting):
