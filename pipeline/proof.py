@@ -17,6 +17,7 @@ from pipeline.subject import Bench, Check, Figure
 ROLES: Final = ("baseline", "candidate", "control")
 WHEN: Final = "when"  # the input of a check that stands for the files which its `when` names
 CANDIDATE: Final = "candidate"  # the tree, and the artifact, under test
+STOPS: Final = 5  # the rules since which a run against a mutant ends with the first command that is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,10 @@ class Plan:
     def check(self, name: str) -> Check:
         """The planned check of that name."""
         return next(check for check in self.checks if check.id == name)
+
+    def stops(self, job: Job) -> bool:
+        """True if the run ends with the first command that is wrong by itself: the mutant is caught."""
+        return self.rules >= STOPS and job.of != CANDIDATE
 
     def tree(self, name: str) -> dict[str, tuple[str, int]]:
         """Path to digest and mode, with the rows of the tree below."""

@@ -20,7 +20,7 @@ from pipeline.subject import Bench, Block, Check, Figure, Mutant, Subject, Targe
 from pipeline.verbs import Colour
 from pipeline.verdict import Decision
 
-RULES: Final = 4
+RULES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

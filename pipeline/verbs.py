@@ -37,19 +37,21 @@ class Outcome:
     differing: int
 
 
-def outcome(check: Check, seen: JobSeen, *, teeth: bool) -> Outcome:
-    """The colour of one job, run in its teeth form or not.
+def outcome(check: Check, seen: JobSeen, *, teeth: bool, stops: bool = False) -> Outcome:
+    """The colour of one job, run in its teeth form or not; where it `stops`, no side after a wrong one need have run.
 
     A side that could not be obtained excuses no other side. Raises ValueError when what was seen contradicts itself.
     """
     planned = check.commands(teeth=teeth)
+    if stops and 0 < len(seen.sides) < len(planned) and alone(check, seen.sides[-1], len(seen.sides) - 1):
+        planned = planned[: len(seen.sides)]  # it is red, whatever the others would have done
     if len(seen.sides) != len(planned):
         raise ValueError(f"job {seen.id} has {len(seen.sides)} sides where the plan has {len(planned)}")
     if tuple(side.argv for side in seen.sides) != planned:
         raise ValueError(f"job {seen.id} ran another command than the plan's")
     lost = [i for i, side in enumerate(seen.sides) if side.code == UNOBTAINABLE_CODE]
     if lost:
-        faults = [fault for i in range(len(planned)) if i not in lost for fault in _alone(check, seen, i)]
+        faults = [fault for i, side in enumerate(seen.sides) for fault in alone(check, side, i)]
         if not faults:
             where = f"side {lost[0] + 1}: {_last_line(seen.sides[lost[0]])}"
             return Outcome(colour=Colour.UNOBTAINABLE, where=where, differing=0)
@@ -78,9 +80,10 @@ def _ended(side: SideSeen, index: int) -> list[str]:
     return []
 
 
-def _alone(check: Check, seen: JobSeen, index: int) -> list[str]:
-    """What is wrong with one side, whatever the others did."""
-    side = seen.sides[index]
+def alone(check: Check, side: SideSeen, index: int) -> list[str]:
+    """What is wrong with one side, whatever the others did; nothing with one that could not be obtained."""
+    if side.code == UNOBTAINABLE_CODE:
+        return []
     return _refused(check.refuses[index], side, index) if check.verb == "refuses" else _ended(side, index)
 
 
@@ -140,7 +143,7 @@ def _within(check: Check, seen: JobSeen) -> list[str]:
 
 
 def _refuses(check: Check, seen: JobSeen) -> list[str]:
-    cases = zip(check.refuses, seen.sides, strict=True)
+    cases = zip(check.refuses[: len(seen.sides)], seen.sides, strict=True)
     faults = [fault for i, (case, side) in enumerate(cases) for fault in _refused(case, side, i)]
     return faults or ([] if seen.sides else ["no case was run"])
 

@@ -65,7 +65,7 @@ def judge(plan: Plan, evidence: Evidence) -> Decision:
 
 def _outcome(plan: Plan, job: Job, seen: JobSeen) -> Outcome:
     """The colour of one job. Raises ValueError unless it was fed the plan's own tree, artifacts and inputs."""
-    made = verbs.outcome(plan.check(job.check), seen, teeth=job.teeth)
+    made = verbs.outcome(plan.check(job.check), seen, teeth=job.teeth, stops=plan.stops(job))
     wanted = {side.argv: plan.reads(side.argv, of=job.of, tree=job.tree) for side in seen.sides}
     if any(side.inputs[: len(wanted[side.argv])] != wanted[side.argv] for side in seen.sides):
         raise ValueError(f"job {seen.id} names other inputs than the plan's")

@@ -504,6 +504,22 @@ def test_every_version_of_the_rules_is_kept() -> None:
     assert sorted(protocol.JUDGES) == list(range(1, protocol.RULES + 1))
 
 
+def test_since_rules_5_a_mutants_run_ends_where_it_was_caught() -> None:
+    """Before, and for the candidate always, evidence holds every side that the plan has."""
+    check, crashed = drawn.check("twice"), drawn.side({}, code=-11, tail="Segmentation fault")
+    mutant = drawn.PlannedMutant(name="wrong", neutral=False, caught_by=("twice",))
+    neutral = drawn.PlannedMutant(name="renamed", neutral=True, caught_by=())
+    plan = drawn.plan(checks=(check,), mutants=(mutant, neutral), rules=5)
+    stopped = drawn.evidence(plan, twice_at_wrong=drawn.seen("twice@wrong", crashed))
+    decision = protocol.judge(plan, stopped)
+    assert (decision.verdict, decision.checks[0].counterproofs[0].outcome) == ("landed", "caught")
+    for refused, changes in (("twice", {"rules": 5}), ("twice@wrong", {"rules": 4})):
+        plan = drawn.plan(checks=(check,), mutants=(mutant, neutral), **changes)
+        row = drawn.seen(refused, crashed)
+        with pytest.raises(ValueError, match="1 sides where the plan has 2"):
+            protocol.judge(plan, drawn.evidence(plan, **{refused.replace("@", "_at_"): row}))
+
+
 def test_rules_1_still_say_what_they_said() -> None:
     """Plan and evidence of a stored kind, and the reasons to the letter: a change of these words breaks old records."""
     plan = drawn.plan(checks=TWO, benches=(drawn.bench(pairs=8),))

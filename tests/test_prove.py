@@ -19,7 +19,7 @@ from pipeline import canonical, kit, protocol, prove, timing, verbs
 from pipeline.errors import BuildError, IntegrityError, ManifestError, UsageError, Waiting
 from pipeline.proof import CANDIDATE, ROLES, Evidence, Plan
 from pipeline.room import Room
-from pipeline.subject import Bench, Figure
+from pipeline.subject import Bench, Figure, Refusal
 from tests import drawn, landings
 
 TOP = Path(__file__).parent.parent
@@ -212,6 +212,33 @@ def test_nothing_runs_after_a_check_was_red(tmp_path: Path) -> None:
     assert [side.tail for side in evidence.jobs[0].sides] == ["adder.so cannot be read\n"] * 2
     assert str(tmp_path) not in (tmp_path / "evidence.json").read_text()
     assert protocol.judge(made, evidence).verdict == "refused"
+
+
+def test_a_run_against_a_mutant_ends_where_it_was_caught(tmp_path: Path) -> None:
+    """A case that was not refused is the last that ran; the candidate and a neutral mutant show all three."""
+    case, word = ("{python}", "adder/tool.py", "{candidate}", "{out}"), "the middle one"
+    refuses = tuple(Refusal((*case, text), 5, word, state=False) for text in ("1", "2", "3"))
+    check = dataclasses.replace(drawn.check("thrice", verb="refuses"), refuses=refuses)
+    taken = "pathlib.Path(sys.argv[1]).read_text() == 'wrong' and sys.argv[3] == '2'"
+    tool = f"import pathlib, sys\nsys.exit(print({word!r}) or (0 if {taken} else 5))\n"
+    artifacts = {name: canonical.sha256(name.encode()) for name in (CANDIDATE, "baseline", "wrong", "renamed")}
+    mutants = tuple(
+        drawn.PlannedMutant(name=name, neutral=not caught, caught_by=caught)
+        for name, caught in (("wrong", ("thrice",)), ("renamed", ()))
+    )
+    made = drawn.plan(
+        trees={CANDIDATE: drawn.Tree(files=(("tool.py", canonical.sha256(tool.encode()), 0o644),))},
+        artifacts=artifacts,
+        checks=(check,),
+        mutants=mutants,
+        rules=protocol.RULES,
+    )
+    objects = {canonical.sha256(data): data for data in (tool.encode(), *(name.encode() for name in artifacts))}
+    kit.pack(tmp_path / "kit", [made], objects)
+    (evidence,) = prove.prove(tmp_path / "kit", tmp_path / "evidence.json")
+    codes = {seen.id: [side.code for side in seen.sides] for seen in evidence.jobs}
+    assert codes == {"thrice": [5, 5, 5], "thrice@wrong": [5, 0], "thrice@renamed": [5, 5, 5]}
+    assert protocol.judge(made, evidence).verdict == "landed"
 
 
 def test_evidence_is_written_once(tmp_path: Path) -> None:

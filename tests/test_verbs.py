@@ -158,6 +158,42 @@ def test_a_side_that_fails_is_red_though_another_is_unobtainable() -> None:
     assert made.where == "side 2: ended with exit code -11: Segmentation fault"
 
 
+THREE = dataclasses.replace(REFUSES, refuses=REFUSES.refuses * 3)
+TAKEN = side(tail="taken")
+
+
+def test_a_run_that_stops_is_red_where_it_stopped() -> None:
+    """One case that is not as promised is enough, and so is one side that failed."""
+    made = verbs.outcome(THREE, seen("c", REFUSED, TAKEN), teeth=False, stops=True)
+    assert (made.colour, made.differing) == (Colour.RED, 1)
+    assert made.where == verbs.outcome(THREE, seen("c", REFUSED, TAKEN, REFUSED), teeth=False).where
+    crashed = side({}, code=-11, tail="Segmentation fault")
+    assert verbs.outcome(check(), seen("c", crashed), teeth=False, stops=True).colour is Colour.RED
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        seen("c", REFUSED),
+        seen("c", REFUSED, REFUSED),
+        seen("c", TAKEN, REFUSED),
+        seen("c", side({}, code=77)),
+        JobSeen(id="c", sides=()),
+        seen("c", REFUSED, side(argv=("true",))),
+    ],
+)
+def test_a_run_stops_nowhere_else(job: JobSeen) -> None:
+    """Not after a case that is right or could not be obtained, not one later, not at once, not with another command."""
+    with pytest.raises(ValueError, match=r"where the plan has 3|another command"):
+        verbs.outcome(THREE, job, teeth=False, stops=True)
+
+
+def test_a_run_that_must_not_stop_has_all_its_sides() -> None:
+    """Red or not."""
+    with pytest.raises(ValueError, match="2 sides where the plan has 3"):
+        verbs.outcome(THREE, seen("c", REFUSED, TAKEN), teeth=False)
+
+
 CONTRADICTIONS: dict[str, tuple[Check, Callable[[], JobSeen], str]] = {
     "a side less than planned": (check(), lambda: seen("c", side()), "1 sides where the plan has 2"),
     "a side more than planned": (REFUSES, lambda: seen("c", REFUSED, REFUSED), "2 sides where the plan has 1"),
