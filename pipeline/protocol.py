@@ -185,8 +185,8 @@ def proved(
     for result in _proofs(ledger, target):
         same = identity and (result.artifact.sha256, result.source.tools.sha256) == (artifact, tools)
         for seen in result.checks:
-            mark = next((row.digest for row in seen.inputs if row.name == WHEN), None)
-            marked = mark is not None and when.get(seen.id) == mark
+            mark = when.get(seen.id)  # few checks have one, and a ledger many rows of inputs
+            marked = mark is not None and any((row.name, row.digest) == (WHEN, mark) for row in seen.inputs)
             if (same or marked) and seen.verdict == Colour.GREEN.value and seen.argv == commands.get(seen.id):
                 found[seen.id] = seen.green_in or result.sequence
     return found
