@@ -126,15 +126,28 @@ def _log(arguments: Arguments) -> int:
 def _show(arguments: Arguments) -> int:
     from pipeline import records, report
 
-    book = _house(arguments).ledger.read()
+    house = _house(arguments)
+    book = house.ledger.read()
     if not 0 < arguments.sequence <= len(book):
         raise UsageError(f"show {arguments.sequence}", f"the ledger has {len(book)} records", "name one of them")
     record = book[arguments.sequence - 1]
-    if arguments.json:
+    if arguments.performance:
+        print(_performance(house, record))
+    elif arguments.json:
         sys.stdout.write(records.to_bytes(record).decode())
     else:
         print(report.show(record, markdown=arguments.markdown))
     return 0
+
+
+def _performance(house: Any, record: Any) -> str:
+    """Raises UsageError for a record that has no figure for a table."""
+    from pipeline import derive, performance, records
+
+    text = performance.section(record, derive.read_plan(house, record)) if isinstance(record, records.Result) else ""
+    if not text:
+        raise UsageError(f"show {record.sequence}", "no figure of it has a place in a table", "leave --performance out")
+    return text
 
 
 def _restore(arguments: Arguments) -> int:
@@ -246,6 +259,7 @@ _VERBS: Final[tuple[tuple[str, Callable[[Arguments], int], str, tuple[Row, ...]]
     ("show", _show, "everything that a record says", (
         (("sequence",), {"type": int, "metavar": "SEQ"}),
         (("--markdown",), _SWITCH),
+        (("--performance",), _SWITCH | {"help": "the figures that have a place in a table, as a README has them"}),
     )),
     ("restore", _restore, "make current and previous again from the archive", ()),
     ("teeth", _teeth, "every check against every mutant", (_TARGET,)),

@@ -242,6 +242,8 @@ def test_log_and_show_are_for_people(scene: Scene) -> None:
     titles = [line.removeprefix("## ") for line in page.out.splitlines() if line.startswith("## ")]
     assert titles[0] == "record 5: result of scale on cpu-x86_64"
     assert {"verdict", "increment", "checks", "checks and mutants", "sizes", "timing", "machine"} <= set(titles)
+    done = run(scene, "show", "5", "--performance")
+    assert done.code == 2 and "no figure of it has a place in a table" in done.err
 
 
 def test_restore_makes_both_views_again(scene: Scene) -> None:

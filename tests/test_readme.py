@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import derive, performance
+from pipeline.house import House
 from pipeline.ledger import Ledger
 from pipeline.records import Result
 
@@ -15,6 +17,7 @@ TEXT = (TOP / "README.md").read_text()
 ROW = re.compile(
     r"^\| (?P<block>(?!block)[a-z0-9]+) \| [^|]+ \| (?P<cpu>[^|]+#\d+) \| (?P<cuda>[^|]+) \|[^|]*\|$", re.M
 )
+PERFORMANCE = re.compile(r"^<!-- performance -->\n(?P<text>.*?)<!-- end of performance -->$", re.M | re.S)
 CELL = re.compile(r"(?P<bytes>[\d,]+) \((?P<more>[+-][\d,]+|first)\) #(?P<record>\d+)")
 
 
@@ -39,3 +42,13 @@ def test_every_block_that_landed_has_its_row() -> None:
     """In the order in which they landed."""
     landed = [r.block for r in Ledger(TOP / "ledger").read() if isinstance(r, Result) and r.verdict == "landed"]
     assert [row["block"] for row in ROW.finditer(TEXT)] == list(dict.fromkeys(landed))
+
+
+def test_the_performance_section_is_the_newest_landing_s() -> None:
+    """What show --performance prints of the newest landed record that has such figures; nothing before there is one."""
+    house = House(folder=TOP / "kernels", root=TOP)
+    landed = [r for r in house.ledger.read() if isinstance(r, Result) and r.verdict == "landed" and r.figures]
+    sections = (performance.section(record, derive.read_plan(house, record)) for record in reversed(landed))
+    wanted = next(filter(None, sections), "")
+    (found,) = PERFORMANCE.finditer(TEXT)
+    assert found["text"].strip() == wanted
