@@ -66,6 +66,13 @@ def teeth(session: nox.Session) -> None:
     pipeline(session, "teeth")
 
 
+@nox.session(name="sweep-r")
+def sweep_r(session: nox.Session) -> None:
+    """Time the q4 product of the tree's CUDA build by every R and M, on a GPU."""
+    session.install("--quiet", *GROUP)
+    session.run("python", "-m", "kernels", "sweep", *session.posargs)
+
+
 @nox.session
 def tour(session: nox.Session) -> None:
     """Replay the recorded landings in a scratch clone, then plant a fault that is refused."""

@@ -54,6 +54,7 @@ ENTRIES = (
     *(Entry(name, since="e", required=False) for name in ("slab", "poison")),
     *(Entry(name, since="rollback", required=False) for name in ("mark", "rollback")),
     Entry("spec_verify", since="spec", required=False),
+    *(Entry(name, since="gemv", required=False) for name in ("timed", "seek")),
 )
 
 

@@ -150,7 +150,8 @@ def one_call_each(rng: np.random.Generator) -> list[Call]:
     keys = Out((kv_heads, dim))
     stride = positions + 256
     maths = [Call(f"math_{name}", 4, (x, out, n)) for name in ("exp", "log1p", "sigmoid", "silu", "softplus")]
-    instances = [(r, m) for r in (1, 2, 4, 8) for m in range(2, 9)]
+    instances = [(r, m) for r in (1, 2, 4, 8) for m in range(1, 9)]
+    others = (floats(rng, 2, n), Out((2,)), 2, floats(rng, 1, n), Out((1,)), 1)
     several = floats(rng, 8, n)
     return [
         *maths,
@@ -158,7 +159,20 @@ def one_call_each(rng: np.random.Generator) -> list[Call]:
             Call(f"gemv_q4_r{r}_m{m}", -(-13 // (8 * r)), (words, scales, several[:m], Out((m, 13)), 13, n))
             for r, m in instances
         ),
+        *(
+            Call(
+                f"project_r{r}",
+                1 + sum(-(-count // (8 * r)) for count in (13, 9, 1)),
+                (
+                    *(arg for count in (13, 9, 1) for arg in (words, scales, Out((count,)), count)),
+                    *others,
+                    *(several[0], n),
+                ),
+            )
+            for r in (1, 2, 4, 8)
+        ),
         Call("rms_norm", 3, (floats(rng, 3, n), w, Out((3, n)), n, 1e-6)),
+        Call("add_rms_norm", 3, (floats(rng, 3, n), InOut(floats(rng, 3, n)), w, Out((3, n)), n, 1e-6)),
         Call("gemv_q4", 6, (words, scales, floats(rng, 3, n), Out((3, 13)), 13, n)),
         Call("gemv_f32", 1, (caches[0, 0], caches[1, 0], q[0, 0], Out((2,)), Out((2,)), 2, 2, dim)),
         Call("add", 4, (x, InOut(y), n)),

@@ -255,3 +255,24 @@ def test_27b_needs_what_its_layers_need() -> None:
     layer = [tensor for tensor in weights.tensors(c) if tensor.name.startswith("layers.0.")]
     assert sum(int(np.prod(tensor.shape)) for tensor in layer) == 383_273_184
     assert forward.needed_bytes(c, 1, "q4") > 2 * 248320 * 5120 * 9 // 16
+
+
+def test_a_verb_is_timed_once_and_a_cursor_can_be_moved_for_it() -> None:
+    """timed() runs what it is given; seek() repeats the first keys and values, goes back as well, and is refused."""
+    e = small()
+    with pytest.raises(KernelError, match="0 seen of 64; run a token first"):
+        e.seek(5)
+    for token in TEXT[:3]:
+        assert e.timed(lambda token=token: e.forward(token)) > 0
+    assert e.cursor == 3
+    e.seek(8)
+    found = e.planes()
+    assert found["cursor"].tolist() == [8]
+    rows = [plane for plane in found.values() if len(plane) == 8]
+    assert rows and all(np.array_equal(plane, plane[[0, 1, 2, 0, 1, 2, 0, 1]]) for plane in rows)
+    e.forward(TEXT[3])
+    assert np.isfinite(e.logits()).all()
+    e.seek(2)
+    assert e.cursor == 2
+    with pytest.raises(KernelError, match="65 tokens, with 2 seen of 64"):
+        e.seek(65)

@@ -23,14 +23,14 @@ LINE_MAX = 120
 LAYERS = """
 errors shapes canonical
 progress signtest elf machine claims subject fields placeholders records proof verbs timing verdict
-brief protocol report
+brief protocol report performance
 durable tree layout outputs kit manifest sizes ledger baselines source commands build
 house views room cargo workshop prove stage registrar derive
 audit land compare teeth verify tour
 __main__
 """
 PURE = ("errors", "shapes", "canonical", "claims", "records", "signtest", "subject", "placeholders", "fields", "proof")
-PURE += ("verbs", "timing", "verdict", "brief", "protocol", "report")  # rules: values to values
+PURE += ("verbs", "timing", "verdict", "brief", "protocol", "report", "performance")  # rules: values to values
 WORLD = ("os", "time", "subprocess", "socket", "shutil", "tempfile", "io", "pathlib", "random", "secrets", "datetime")
 
 # Outside dependency -> the only modules that may import it.

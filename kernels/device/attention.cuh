@@ -14,10 +14,17 @@
 
 constexpr int SPAN = 256;  // positions; a later split over warps or blocks may cut only here
 
-DEV float dot(const float* a, const float* b, int n) {
-    Floats total = splat(0.f);
-    for (int at = 0; at < n; at += LANES) total = fma_rn(load(a + at, n - at), load(b + at, n - at), total);
-    return sum(total);
+constexpr int POSITIONS = AHEAD > 1 ? 4 : 1;  // that a warp works on at once
+
+// products[i] = what each lane has of a . b[i] over n columns, for i below `present`; b[i] begins i * stride on.
+DEV void dots(Floats (&products)[POSITIONS], const float* a, const float* b, Index stride, int n, int present) {
+    UNROLLED for (int i = 0; i < POSITIONS; ++i) products[i] = splat(0.f);
+#pragma unroll 2
+    for (int at = 0; at < n; at += LANES) {
+        const Floats part = load(a + at, n - at);
+        UNROLLED for (int i = 0; i < POSITIONS; ++i)
+            products[i] = fma_rn(part, load(b + i * stride + at, i < present ? n - at : 0), products[i]);
+    }
 }
 
 // sum of p[0..n)
@@ -38,7 +45,16 @@ DEV Floats weighted_sum(const float* p, const float* values, Index stride, int n
     for (int start = 0; start < n; start += SPAN) {
         const int end = start + SPAN < n ? start + SPAN : n;
         Floats part = splat(0.f);
-        for (int t = start; t < end; ++t) part = fma_rn(splat(p[t]), load(values + t * stride, count), part);
+        int t = start;
+        if constexpr (AHEAD > 1) {
+            for (; t + AHEAD <= end; t += AHEAD) {
+                Floats some[AHEAD];
+                UNROLLED for (int i = 0; i < AHEAD; ++i) some[i] = load(values + (t + i) * stride, count);
+                warp_barrier();
+                UNROLLED for (int i = 0; i < AHEAD; ++i) part = fma_rn(splat(p[t + i]), some[i], part);
+            }
+        }
+        for (; t < end; ++t) part = fma_rn(splat(p[t]), load(values + t * stride, count), part);
         total = add_rn(total, part);
     }
     return total;
@@ -76,10 +92,16 @@ ENTRY(attention, const float* q, const float* qg, const float* k_cache, const fl
         SHARED(float, denominator, 1)
         PHASE {  // scores; the position t goes to warp t mod 8
             float top = float_of(0xff800000u);
-            for (int t = warp; t < n; t += WARPS) {
-                const float score = mul_rn(dot(query, keys + t * stride, head_dim), scale);
-                top = score > top ? score : top;
-                store_one(p + t, score);
+            for (int first = warp; first < n; first += POSITIONS * WARPS) {
+                Floats products[POSITIONS];
+                dots(products, query, keys + first * stride, WARPS * stride, head_dim, (n - first + WARPS - 1) / WARPS);
+                UNROLLED for (int i = 0; i < POSITIONS; ++i) {
+                    const int t = first + i * WARPS;
+                    const float score = mul_rn(sum(products[i]), scale);
+                    if (t >= n) continue;
+                    top = score > top ? score : top;
+                    store_one(p + t, score);
+                }
             }
             store_one(tops + warp, top);
         }

@@ -19,20 +19,32 @@
 #include "bitmath.cuh"
 #include "rms_norm.cuh"
 
+constexpr int USUAL_DIM = 128;   // of keys and values of a head, in the large models
 constexpr float L2_EPS = 1e-6f;  // inside the root, on the sum; a constant of the model's code, not rms_norm_eps
 
-// The sum over i in [0, n): chain i mod 4 becomes term(i, chain), in the order of i; then (0+1)+(2+3).
-template <typename Term> DEV Floats sum_of_chains(int n, Term term) {
+// The sum over i in [0, n): chain i mod 4 becomes term(i, row(i), chain), in the order of i; then (0+1)+(2+3).
+// N rows are under way at once.
+template <int N, typename Row, typename Term> DEV Floats sum_of_chains(int n, Row row, Term term) {
     Floats chain[4] = {splat(0.f), splat(0.f), splat(0.f), splat(0.f)};
-    for (int first = 0; first < n; first += 4) {
+    int first = 0;
+    if constexpr (N > 1) {
+        for (; first + N <= n; first += N) {
+            Floats rows[N];
+            UNROLLED for (int i = 0; i < N; ++i) rows[i] = row(first + i);
+            warp_barrier();
+            UNROLLED for (int i = 0; i < N; ++i) chain[i % 4] = term(first + i, rows[i], chain[i % 4]);
+        }
+    }
+    for (; first < n; first += 4) {
 #pragma unroll
         for (int c = 0; c < 4; ++c)
-            if (first + c < n) chain[c] = term(first + c, chain[c]);
+            if (first + c < n) chain[c] = term(first + c, row(first + c), chain[c]);
     }
     return add_rn(add_rn(chain[0], chain[1]), add_rn(chain[2], chain[3]));
 }
 
-ENTRY(gdn_conv, const float* u, float* history, const float* taps, float* y, int channels, int kernel) {
+ENTRY(gdn_conv, const float* __restrict__ u, float* __restrict__ history, const float* __restrict__ taps,
+      float* __restrict__ y, int channels, int kernel) {
     BLOCK PHASE {
         const int at = (block * WARPS + warp) * LANES;
         const int count = channels - at;
@@ -74,35 +86,48 @@ ENTRY(gdn_gates, const float* a, const float* b, const float* a_log, const float
     }
 }
 
-ENTRY(gdn_delta, const float* q, const float* k, const float* v, const float* decay, const float* beta, float* S,
-      float* out, int key_heads, int value_heads, int key_dim, int value_dim) {
+// A warp's columns of S for one head, `count` of them: v, S and out begin there, rows of S are value_dim apart.
+template <int N, typename Size, typename Count>
+DEV void delta_columns(const float* q, const float* k, const float* v, float decay, float beta, float* S, float* out,
+                       Size key_dim, Size value_dim, Count count) {
+    const Floats e = splat(decay);
+    const auto row = [&](int i) { return load(S + (Index)i * value_dim, count); };
+    const Floats m = sum_of_chains<N>(key_dim, row, [&](int i, Floats found, Floats chain) {
+        const Floats decayed = mul_rn(e, found);
+        return fma_rn(splat(k[i]), decayed, chain);
+    });
+    const Floats d = mul_rn(splat(beta), sub_rn(load(v, count), m));
+    const Floats o = sum_of_chains<N>(key_dim, row, [&](int i, Floats found, Floats chain) {
+        const Floats updated = fma_rn(splat(k[i]), d, mul_rn(e, found));
+        store(S + (Index)i * value_dim, updated, count);
+        return fma_rn(splat(q[i]), updated, chain);
+    });
+    store(out, o, count);
+}
+
+ENTRY(gdn_delta, const float* __restrict__ q, const float* __restrict__ k, const float* __restrict__ v,
+      const float* __restrict__ decay, const float* __restrict__ beta, float* __restrict__ S, float* __restrict__ out,
+      int key_heads, int value_heads, int key_dim, int value_dim) {
     BLOCK PHASE {  // the columns of S are independent: 32 of them a warp
         const int head = block;
         const Index key_head = head / (value_heads / key_heads);
         const float* head_q = q + key_head * key_dim;
         const float* head_k = k + key_head * key_dim;
-        const Floats e = splat(decay[head]);
         for (int at = warp * LANES; at < value_dim; at += BLOCK_WIDTH) {
-            const int count = value_dim - at;
             const Index column = (Index)head * value_dim + at;
-            float* state = S + (Index)head * key_dim * value_dim + at;  // row i is state + i * value_dim
-            const Floats m = sum_of_chains(key_dim, [&](int i, Floats chain) {
-                const Floats decayed = mul_rn(e, load(state + (Index)i * value_dim, count));
-                return fma_rn(splat(head_k[i]), decayed, chain);
-            });
-            const Floats d = mul_rn(splat(beta[head]), sub_rn(load(v + column, count), m));
-            const Floats o = sum_of_chains(key_dim, [&](int i, Floats chain) {
-                float* row = state + (Index)i * value_dim;
-                const Floats updated = fma_rn(splat(head_k[i]), d, mul_rn(e, load(row, count)));
-                store(row, updated, count);
-                return fma_rn(splat(head_q[i]), updated, chain);
-            });
-            store(out + column, o, count);
+            float* state = S + (Index)head * key_dim * value_dim + at;
+            if (key_dim == USUAL_DIM && value_dim == USUAL_DIM)
+                delta_columns<FAR_AHEAD>(head_q, head_k, v + column, decay[head], beta[head], state, out + column,
+                                         Fixed<USUAL_DIM>{}, Fixed<USUAL_DIM>{}, Fixed<LANES>{});
+            else
+                delta_columns<AHEAD>(head_q, head_k, v + column, decay[head], beta[head], state, out + column, key_dim,
+                                     value_dim, value_dim - at);
         }
     }
 }
 
-ENTRY(gdn_gate_norm, const float* o, const float* z, const float* w, float* y, int heads, int dim, float eps) {
+ENTRY(gdn_gate_norm, const float* __restrict__ o, const float* __restrict__ z, const float* __restrict__ w,
+      float* __restrict__ y, int heads, int dim, float eps) {
     BLOCK PHASE {
         const int head = block * WARPS + warp;
         if (head >= heads) continue;

@@ -7,8 +7,10 @@
 // Order: lane l adds the columns l, l + 32, l + 64, ... one after the other by fma; then sum().
 // gemv_q4_rR_mM: the same product by the instance <R, M>, which reads R rows of W once for M rows of x. The order of
 // each element is the same, so neither R nor M moves a bit.
+// project_rR: for one row of x the products of three q4 matrices and two f32 ones in one launch; any may have no row.
 // Launch: gemv_q4 one warp a row of W, ceil(rows / 8) blocks a row of x and M times as many for M; gemv_q4_rR_mM one
-// warp R rows of W, ceil(rows / 8R); gemv_f32 ceil((rows_a + rows_b) / 8). Reference: gemv.py.
+// warp R rows of W, ceil(rows / 8R); gemv_f32 ceil((rows_a + rows_b) / 8); project_rR ceil((rows_d + rows_e) / 8) and
+// ceil(rows / 8R) for each of the others. Reference: gemv.py.
 #pragma once
 #include "lanes.cuh"
 
@@ -110,18 +112,32 @@ ENTRY(gemv_q4, const unsigned* words, const unsigned short* scales, const float*
     }
 }
 
+// One row of two f32 matrices that lie one behind the other: y = w . x.
+DEV void gemv_f32_row(const float* wa, const float* wb, const float* x, float* ya, float* yb, int rows_a, int rows_b,
+                      int cols, int row) {
+    if (row >= rows_a + rows_b) return;
+    const bool in_a = row < rows_a;
+    const float* weights = in_a ? wa + (Index)row * cols : wb + (Index)(row - rows_a) * cols;
+    Floats total = splat(0.f);
+    int at = 0;
+    if constexpr (AHEAD > 1) {
+        for (; at + AHEAD * LANES <= cols; at += AHEAD * LANES) {
+            Floats left[AHEAD], right[AHEAD];
+            UNROLLED for (int i = 0; i < AHEAD; ++i) {
+                left[i] = load(weights + at + i * LANES);
+                right[i] = load(x + at + i * LANES);
+            }
+            warp_barrier();
+            UNROLLED for (int i = 0; i < AHEAD; ++i) total = fma_rn(left[i], right[i], total);
+        }
+    }
+    for (; at < cols; at += LANES) total = fma_rn(load(weights + at, cols - at), load(x + at, cols - at), total);
+    store_one(in_a ? ya + row : yb + (row - rows_a), sum(total));
+}
+
 ENTRY(gemv_f32, const float* wa, const float* wb, const float* x, float* ya, float* yb, int rows_a, int rows_b,
       int cols) {
-    BLOCK PHASE {
-        const int row = block * WARPS + warp;
-        if (row >= rows_a + rows_b) continue;
-        const bool in_a = row < rows_a;
-        const float* weights = in_a ? wa + (Index)row * cols : wb + (Index)(row - rows_a) * cols;
-        Floats total = splat(0.f);
-        for (int at = 0; at < cols; at += LANES)
-            total = fma_rn(load(weights + at, cols - at), load(x + at, cols - at), total);
-        store_one(in_a ? ya + row : yb + (row - rows_a), sum(total));
-    }
+    BLOCK PHASE { gemv_f32_row(wa, wb, x, ya, yb, rows_a, rows_b, cols, block * WARPS + warp); }
 }
 
 // The instances of 2 to 8 rows, for every R that the engine's table may name: r_table.py.
@@ -139,3 +155,164 @@ GEMV_Q4_EACH_M(1)
 GEMV_Q4_EACH_M(2)
 GEMV_Q4_EACH_M(4)
 GEMV_Q4_EACH_M(8)
+
+// --- one row of x: a warp has the words of its next chunks under way, and a scale is widened once for all lanes ---
+
+// A nibble is made a float where it lies: at bit p of a mantissa it is 2^(23-p) + nibble, and one exact fma with
+// -(2^(23-p) + 8) * scale leaves (nibble - 8) * scale. The word is moved once for each three nibbles.
+DEV constexpr int place_of(int j) { return j < 2 ? 8 + 4 * j : j < 5 ? 4 * j : 4 * j - 12; }
+constexpr int PLACES = 3;  // 8, 12, 16
+DEV constexpr unsigned exponent_at(int place) { return (unsigned)(127 + 23 - place) << 23; }
+DEV constexpr float offset_at(int place) { return -(float)((1 << (23 - place)) + 8); }
+
+template <int J> DEV Words moved(Words words) { return J < 2 ? words << 8 : J < 5 ? words : words >> 12; }
+
+template <int R> struct Sweep {
+    static constexpr int U = R < 4 ? 4 / R : 1;      // chunks at once: the scales of 4 / U rows fill a warp
+    static constexpr int P = 4 / U, G = R / P;       // rows of one load of scales, loads of them
+    static constexpr int TABLE = G * LANES;          // floats of shared memory a warp: the scales
+    const unsigned* words[R];
+    Pieces<unsigned short, P> scales[G];
+};
+
+// The words of U chunks of R rows, and their scales, one a lane.
+template <int R> struct Taken {
+    Words words[Sweep<R>::U][R];
+    Halves scales[Sweep<R>::G];
+};
+
+// `left`: columns from `chunk` on; what lies behind them is 0.
+template <int R> DEV Taken<R> take(const Sweep<R>& from, int chunk, int left) {
+    Taken<R> taken;
+    UNROLLED for (int g = 0; g < Sweep<R>::G; ++g)
+        taken.scales[g] = load(from.scales[g], chunk * NIBBLES, (left + LANES - 1) / LANES);
+    UNROLLED for (int u = 0; u < Sweep<R>::U; ++u)
+        UNROLLED for (int r = 0; r < R; ++r)
+            taken.words[u][r] = load_own_once(from.words[r] + (chunk + u) * LANES, left > u * CHUNK ? LANES : 0);
+    return taken;
+}
+
+// total[r] + the products of columns J*32.. of chunk u, then of the later ones. x is own() of where that chunk begins.
+template <int J, int R>
+DEV void dot_taken(Floats (&total)[R], const Taken<R>& taken, int u, const float* x, int left, const float* table,
+                   const unsigned (&exponents)[PLACES]) {
+    constexpr int P = place_of(J);
+    const Floats part = load_own(x + J * LANES, left - J * LANES);
+    UNROLLED for (int r = 0; r < R; ++r) {
+        const float* scale = table + (r * Sweep<R>::U + u) * NIBBLES + J;
+        const Floats shifted = float_of(put<(15u << P)>(moved<J>(taken.words[u][r]), exponents[P / 4 - 2]));
+        const Floats weights = fma_rn(shifted, splat(*scale), splat(mul_rn(*scale, offset_at(P))));
+        total[r] = fma_rn(weights, part, total[r]);
+    }
+    if constexpr (J + 1 < NIBBLES) dot_taken<J + 1>(total, taken, u, x, left, table, exponents);
+}
+
+template <int R>
+DEV void use(Floats (&total)[R], const Taken<R>& taken, const float* x, int left, float* table,
+             const unsigned (&exponents)[PLACES]) {
+    warp_barrier();
+    UNROLLED for (int g = 0; g < Sweep<R>::G; ++g) store(table + g * LANES, widen(taken.scales[g]), LANES);
+    warp_barrier();
+    UNROLLED for (int u = 0; u < Sweep<R>::U; ++u)
+        dot_taken<0>(total, taken, u, x + u * CHUNK, left - u * CHUNK, table, exponents);
+}
+
+// What one warp does of y = W x: the weight rows first .. first + R - 1; the last row of all stands for absent ones.
+template <int R>
+DEV void gemv_q4_sweep(const unsigned* words, const unsigned short* scales, const float* x, float* y, int rows,
+                       int cols, int first, float* table) {
+    constexpr int U = Sweep<R>::U;
+    const int chunks = (cols + CHUNK - 1) / CHUNK;
+    const auto place = [&](int r) { return (Index)(first + r < rows ? first + r : rows - 1) * chunks; };
+    const unsigned exponents[PLACES] = {in_register(exponent_at(8)), in_register(exponent_at(12)),
+                                        in_register(exponent_at(16))};
+    Sweep<R> from;
+    UNROLLED for (int r = 0; r < R; ++r) from.words[r] = own(words + place(r) * LANES);
+    UNROLLED for (int g = 0; g < Sweep<R>::G; ++g)
+        from.scales[g] = pieces<Sweep<R>::P, unsigned short>(
+            [&](int r) { return scales + place(g * Sweep<R>::P + r) * NIBBLES; });
+    Floats total[R];
+    UNROLLED for (int r = 0; r < R; ++r) total[r] = splat(0.f);
+    const int whole = cols / (U * CHUNK) * U;
+    int chunk = 0;
+    x = own(x);
+    if (whole > 0) {
+        Taken<R> taken = take(from, 0, U * CHUNK);
+#pragma unroll 2  // so that what is taken for the next round need not be moved
+        for (; chunk + U < whole; chunk += U, x += U * CHUNK) {
+            const Taken<R> next = take(from, chunk + U, U * CHUNK);
+            use(total, taken, x, U * CHUNK, table, exponents);
+            taken = next;
+        }
+        use(total, taken, x, U * CHUNK, table, exponents);
+        chunk += U;
+        x += U * CHUNK;
+    }
+    if (chunk < chunks) {
+        const int left = cols - chunk * CHUNK;
+        use(total, take(from, chunk, left), x, left, table, exponents);
+    }
+    UNROLLED for (int r = 0; r < R; ++r) {
+        const float product = sum(total[r]);
+        if (first + r < rows) store_one(y + first + r, product);
+    }
+}
+
+// The same, as this device does it best: a processor reads row by row.
+template <int R>
+DEV void gemv_q4_one_row(const unsigned* words, const unsigned short* scales, const float* x, float* y, int rows,
+                         int cols, int first, float* table) {
+    if constexpr (AHEAD > 1)
+        gemv_q4_sweep<R>(words, scales, x, y, rows, cols, first, table);
+    else
+        for (int row = first; row < first + R && row < rows; ++row)
+            gemv_q4_rows<1, 1>(words, scales, x, y, rows, cols, row);
+}
+
+struct Matrix {
+    const unsigned* words;
+    const unsigned short* scales;
+    float* y;
+    int rows;
+};
+
+#define GEMV_Q4_ONE_ROW(R)                                                                                            \
+    ENTRY_AT_LEAST(R < 8 ? 4 : 2, gemv_q4_r##R##_m1, const unsigned* words, const unsigned short* scales, const float* x, float* y, int rows, \
+          int cols) {                                                                                                 \
+        BLOCK {                                                                                                       \
+            SHARED(float, table, WARPS * Sweep<R>::TABLE)                                                             \
+            PHASE {                                                                                                   \
+                gemv_q4_one_row<R>(words, scales, x, y, rows, cols, (block * WARPS + warp) * R,                       \
+                                   table + warp * Sweep<R>::TABLE);                                                     \
+            }                                                                                                         \
+        }                                                                                                             \
+    }                                                                                                                 \
+    ENTRY_AT_LEAST(R < 8 ? 4 : 2, project_r##R, const unsigned* words_a, const unsigned short* scales_a, float* ya, int rows_a,               \
+          const unsigned* words_b, const unsigned short* scales_b, float* yb, int rows_b, const unsigned* words_c,    \
+          const unsigned short* scales_c, float* yc, int rows_c, const float* wd, float* yd, int rows_d,              \
+          const float* we, float* ye, int rows_e, const float* x, int cols) {                                         \
+        const Matrix matrices[] = {                                                                                   \
+            {words_a, scales_a, ya, rows_a}, {words_b, scales_b, yb, rows_b}, {words_c, scales_c, yc, rows_c}};       \
+        const int plain = (rows_d + rows_e + WARPS - 1) / WARPS;                                                      \
+        BLOCK {                                                                                                       \
+            SHARED(float, table, WARPS * Sweep<R>::TABLE)                                                             \
+            PHASE {                                                                                                   \
+                if (block < plain) {                                                                                  \
+                    gemv_f32_row(wd, we, x, yd, ye, rows_d, rows_e, cols, block * WARPS + warp);                      \
+                    continue;                                                                                         \
+                }                                                                                                     \
+                int at = block - plain;                                                                               \
+                Matrix matrix = matrices[0];                                                                          \
+                for (int i = 1; i < 3 && at >= (matrix.rows + WARPS * R - 1) / (WARPS * R); ++i) {                    \
+                    at -= (matrix.rows + WARPS * R - 1) / (WARPS * R);                                                \
+                    matrix = matrices[i];                                                                             \
+                }                                                                                                     \
+                gemv_q4_one_row<R>(matrix.words, matrix.scales, x, matrix.y, matrix.rows, cols,                       \
+                                   (at * WARPS + warp) * R, table + warp * Sweep<R>::TABLE);                            \
+            }                                                                                                         \
+        }                                                                                                             \
+    }
+GEMV_Q4_ONE_ROW(1)
+GEMV_Q4_ONE_ROW(2)
+GEMV_Q4_ONE_ROW(4)
+GEMV_Q4_ONE_ROW(8)

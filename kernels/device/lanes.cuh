@@ -5,13 +5,14 @@
 //
 // A kernel is ENTRY(name, parameters) { BLOCK { SHARED(...) PHASE { ... } PHASE { ... } } }:
 //   ENTRY   exports it: name(parameters) on CUDA, name(block_lo, block_hi, parameters) on the CPU: blocks lo..hi-1
+//           ENTRY_AT_LEAST(blocks, name, parameters) where so many blocks shall fit a multiprocessor at once
 //   BLOCK   what one block does; declares `block`
 //   SHARED  an array that all warps of the block see; uninitialised
 //   PHASE   what one warp does between two barriers; declares `warp`. Only SHARED and global memory outlive it.
 //           Leave it early by `continue`, never by `return` or `break`
 //
 // Bits: a function that rounds is named *_rn, rounds once, to nearest even, and keeps denormals; nothing else rounds.
-// Comparisons, selection by ?:, negation and loads are exact. sum() is the five-step xor tree 16, 8, 4, 2, 1, and
+// Comparisons, selection by ?:, negation, widening and loads are exact. sum() is the five-step xor tree 16, 8, 4, 2, 1, and
 // sum_of_warps() is ((0+1)+(2+3))+((4+5)+(6+7)). Of a load with a count, the lanes from count on are +0.
 #pragma once
 
@@ -25,6 +26,8 @@ typedef long long Index;  // an offset in elements: a matrix may hold more than 
 
 #define DEV __device__ __forceinline__
 #define ENTRY(NAME, ...) extern "C" __global__ void __launch_bounds__(BLOCK_WIDTH) NAME(__VA_ARGS__)
+#define ENTRY_AT_LEAST(BLOCKS, NAME, ...) \
+    extern "C" __global__ void __launch_bounds__(BLOCK_WIDTH, BLOCKS) NAME(__VA_ARGS__)
 #define BLOCK if ([[maybe_unused]] const int block = (int)blockIdx.x; true)
 #define SHARED(TYPE, NAME, COUNT) __shared__ TYPE NAME[COUNT];
 #define PHASE for (int warp = (int)threadIdx.x / LANES, once = 1; once; once = 0, __syncthreads())
@@ -34,6 +37,10 @@ typedef long long Index;  // an offset in elements: a matrix may hold more than 
 typedef float Floats;
 typedef unsigned Words;
 typedef int Ints;
+typedef unsigned short Halves;  // bits of finite halves
+
+constexpr int AHEAD = 16;      // loads that a lane has under way before it uses the first
+constexpr int FAR_AHEAD = 64;   // the same where few warps run
 
 DEV Ints lane_index() { return (int)threadIdx.x % LANES; }
 
@@ -44,6 +51,24 @@ DEV float div_rn(float a, float b) { return __fdiv_rn(a, b); }
 DEV float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEV float sqrt_rn(float a) { return __fsqrt_rn(a); }
 DEV float float_rn(int a) { return __int2float_rn(a); }
+
+DEV Floats widen(Halves a) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(a));
+    return wide;
+}
+
+// (a & MASK) | bits: one instruction, if bits stay in a register
+template <unsigned MASK> DEV Words put(Words a, unsigned bits) {
+    unsigned merged;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(merged) : "r"(a), "n"(MASK), "r"(bits));
+    return merged;
+}
+DEV unsigned in_register(unsigned a) {
+    unsigned kept;
+    asm volatile("mov.u32 %0, %1;" : "=r"(kept) : "r"(a));
+    return kept;
+}
 
 DEV Words bits_of(float a) { return __float_as_uint(a); }
 DEV float float_of(unsigned a) { return __uint_as_float(a); }
@@ -56,6 +81,24 @@ template <typename T> DEV T load(const T* p, int count) { return lane_index() < 
 template <typename T> DEV void store(T* p, T a, int count) { if (lane_index() < count) p[lane_index()] = a; }
 template <typename T> DEV void store_one(T* p, T a) { if (lane_index() == 0) *p = a; }
 DEV void reload() {}
+DEV void warp_barrier() { __syncwarp(); }  // loads stay before it, and what lanes wrote can be read by the others
+
+// load_own(own(p) + n) is load(p + n), where the lane's place is added to p once and for all n; load_own_once is for
+// what nobody reads again, and leaves the caches to the rest.
+template <typename T> DEV const T* own(const T* p) { return p + lane_index(); }
+template <typename T> DEV T load_own(const T* p, int count) { return lane_index() < count ? *p : T(0); }
+template <typename T> DEV T load_own_once(const T* p, int count) { return lane_index() < count ? __ldcs(p) : T(0); }
+
+// R rows side by side in a warp: lane l is element l % (LANES / R) of row l / (LANES / R).
+template <typename T, int R> struct Pieces {
+    const T* own;
+};
+template <int R, typename T, typename Row> DEV Pieces<T, R> pieces(Row row) {
+    return {row(lane_index() / (LANES / R)) + lane_index() % (LANES / R)};
+}
+template <typename T, int R> DEV T load(Pieces<T, R> p, int on, int count) {
+    return lane_index() % (LANES / R) < count ? p.own[on] : T(0);
+}
 
 // Lane l gets what lane l ^ STEP holds.
 template <int STEP, typename T> DEV T across(T a) { return __shfl_xor_sync(0xffffffffu, a, STEP); }
@@ -65,6 +108,7 @@ template <typename T> DEV T common(T a) { return a; }  // the value that every l
 
 #define DEV inline __attribute__((always_inline))
 #define ENTRY(NAME, ...) extern "C" void NAME(int block_lo, int block_hi, __VA_ARGS__)
+#define ENTRY_AT_LEAST(BLOCKS, NAME, ...) ENTRY(NAME, __VA_ARGS__)
 #define BLOCK for (int block = block_lo; block < block_hi; ++block)
 #define SHARED(TYPE, NAME, COUNT) alignas(128) TYPE NAME[COUNT];
 #define PHASE for (int warp = 0; warp < WARPS; ++warp)
@@ -74,11 +118,15 @@ template <typename T> DEV T common(T a) { return a; }  // the value that every l
 typedef float Floats __attribute__((vector_size(128)));
 typedef unsigned Words __attribute__((vector_size(128)));
 typedef int Ints __attribute__((vector_size(128)));
+typedef unsigned short Halves __attribute__((vector_size(64)));
+
+constexpr int AHEAD = 1, FAR_AHEAD = 1;  // a processor finds by itself what it may load
 
 template <typename T> struct VectorOf;
 template <> struct VectorOf<float> { typedef Floats Type; };
 template <> struct VectorOf<unsigned> { typedef Words Type; };
 template <> struct VectorOf<int> { typedef Ints Type; };
+template <> struct VectorOf<unsigned short> { typedef Halves Type; };
 template <typename T> using Vector = typename VectorOf<T>::Type;
 
 DEV Ints lane_index() {
@@ -95,6 +143,14 @@ DEV Floats fma_rn(Floats a, Floats b, Floats c) { return __builtin_elementwise_f
 DEV float sqrt_rn(float a) { return __builtin_sqrtf(a); }
 DEV Floats sqrt_rn(Floats a) { return __builtin_elementwise_sqrt(a); }
 DEV float float_rn(int a) { return (float)a; }
+
+DEV Floats widen(Halves a) {
+    typedef _Float16 Narrow __attribute__((vector_size(64)));
+    return __builtin_convertvector((Narrow)a, Floats);
+}
+
+template <unsigned MASK> DEV Words put(Words a, unsigned bits) { return (a & MASK) | bits; }
+DEV unsigned in_register(unsigned a) { return a; }
 
 DEV Words bits_of(Floats a) { return (Words)a; }
 DEV Floats float_of(Words a) { return (Floats)a; }
@@ -124,6 +180,26 @@ template <typename T> DEV void store(T* p, Vector<T> a, int count) {
 }
 template <typename T> DEV void store_one(T* p, T a) { *p = a; }
 DEV void reload() { asm volatile("" ::: "memory"); }  // what was loaded is loaded again: unrolled code must not spill
+DEV void warp_barrier() {}
+
+template <typename T> DEV const T* own(const T* p) { return p; }
+template <typename T> DEV Vector<T> load_own(const T* p, int count) { return load(p, count); }
+template <typename T> DEV Vector<T> load_own_once(const T* p, int count) { return load(p, count); }
+
+template <typename T, int R> struct Pieces {
+    const T* rows[R];
+};
+template <int R, typename T, typename Row> DEV Pieces<T, R> pieces(Row row) {
+    Pieces<T, R> found;
+    for (int r = 0; r < R; ++r) found.rows[r] = row(r);
+    return found;
+}
+template <typename T, int R> DEV Vector<T> load(const Pieces<T, R>& p, int on, int count) {
+    T lanes[LANES];
+    for (int r = 0; r < R; ++r)
+        for (int i = 0; i < LANES / R; ++i) lanes[r * (LANES / R) + i] = i < count ? p.rows[r][on + i] : T(0);
+    return load(lanes);
+}
 
 #define PAIR(L) (L) ^ STEP, ((L) + 1) ^ STEP
 #define OCTET(L) PAIR(L), PAIR(L + 2), PAIR(L + 4), PAIR(L + 6)
@@ -134,6 +210,11 @@ DEV float common(Floats a) { return a[0]; }
 DEV int common(Ints a) { return a[0]; }
 
 #endif
+
+// A number that the compiler knows, in the place of one that it does not: no load waits for a comparison with it.
+template <int N> struct Fixed {
+    DEV constexpr operator int() const { return N; }
+};
 
 // The sum of the lanes, the same in all of them.
 DEV float sum(Floats a) {

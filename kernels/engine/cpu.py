@@ -17,7 +17,7 @@ import numpy as np
 
 from .device import Launch
 from .errors import KernelError
-from .r_table import R_VALUES, ROWS_MAX, instance
+from .r_table import R_VALUES, ROWS_MAX, instance, together
 
 THREADS_MAX = 256
 ALIGNMENT = 64  # bytes; a cache line
@@ -33,7 +33,8 @@ def _rows_cost(m: int) -> Callable[..., int]:
 # 8 multiply-adds of q4 and 4 of f32 weights a ns: toolchain.md, CPU binary.
 COST_NS: dict[str, Callable[..., int]] = {
     "gemv_q4": lambda rows, cols: rows * cols // 8,
-    **{instance(r, m): _rows_cost(m) for r in R_VALUES for m in range(2, ROWS_MAX + 1)},
+    **{instance(r, m): _rows_cost(m) for r in R_VALUES for m in range(1, ROWS_MAX + 1)},
+    **{together(r): lambda *sizes: (sum(sizes[:3]) // 8 + sum(sizes[3:5]) // 4) * sizes[5] for r in R_VALUES},
     "gemv_f32": lambda rows_a, rows_b, cols: (rows_a + rows_b) * cols // 4,
     "gdn_delta": lambda key_heads, value_heads, key_dim, value_dim: value_heads * key_dim * value_dim,
     "attention": lambda heads, kv_heads, head_dim, stride: heads * head_dim * stride // 4,
@@ -67,6 +68,8 @@ class Buffer:
 
 class Device:
     """The library of one artifact and the threads that run it. Raises KernelError if it cannot be loaded."""
+
+    graphs = False
 
     def __init__(self, binary: Path, *, threads: int = 1, split_ns: int = SPLIT_NS_MIN):
         if type(threads) is not int or not 1 <= threads <= THREADS_MAX:

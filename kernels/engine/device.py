@@ -30,8 +30,10 @@ class Launch:
 
 class Device(Protocol[B]):
     """One artifact's binary on one device. A buffer has a shape, `after(elements)`: the same memory from there on,
-    flat, and `part(start, shape, dtype)`: a piece of it.
+    flat, and `part(start, shape, dtype)`: a piece of it. `graphs`: whether captured() is to be had.
     """
+
+    graphs: bool
 
     def zeros(self, shape: tuple[int, ...], dtype: type = np.float32) -> B: ...
 

@@ -4,7 +4,7 @@ Anything that can be refused is refused before the first byte of state changes: 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from . import rope_table
 from .config import Config
-from .device import Device, open_device
+from .device import Device, Launch, open_device
 from .errors import KernelError
 from .limits import Memory, check_tokens, row_limit
 from .placed import cut, placed
@@ -210,6 +210,27 @@ class Engine:
             chosen = [launch for launch in self._step.launches if launch.kernel == kernel]
         self._device.run(behind * self._step.launches)
         return self._device.timed(chosen)
+
+    def timed(self, verb: Callable[[], object]) -> int:
+        """How long one call of a verb of this engine takes, with all that it waits for: ns, by the device's clock."""
+        return self._device.timed([Launch("verb", 0, verb)])
+
+    def seek(self, tokens: int) -> None:
+        """The cursor stands behind so many tokens; where none was seen, keys and values are those of the first ones.
+
+        For tools that time: what a step takes depends on the cursor, not on values. reset() before the next text.
+        Raises KernelError.
+        """
+        seen = self._tokens_seen
+        if not (seen and 0 < tokens <= self.capacity):
+            what = f"{tokens} tokens, with {seen} seen of {self.capacity}"
+            raise KernelError("seek", what, "run a token first, and stay within the capacity")
+        for name, plane in self._planes.items():
+            for start in range(seen, tokens, seen) if plane.rows else ():
+                piece, width = (min(seen, tokens - start), *plane.shape[1:]), plane.shape[1]
+                target, source = (self._state[name].part(at * width, piece, np.float32) for at in (start, 0))
+                self._device.run([self._device.copy(target, source)])
+        self._move_cursor(tokens)
 
     def step_kernels(self) -> dict[str, int]:
         """The kernels of a step by name, and how often each is launched."""

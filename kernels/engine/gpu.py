@@ -58,6 +58,8 @@ class Device:
     with the device.
     """
 
+    graphs = True
+
     def __init__(self, binary: Path, *, sizes: Sequence[int] = ()):
         self._cuda = _cuda()
         self._errors = (self._cuda.runtime.CUDARuntimeError, self._cuda.driver.CUDADriverError)

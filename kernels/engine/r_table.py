@@ -6,8 +6,9 @@ Source of every row: the seed, measured there on an RTX 5090; not measured here.
 
 from .weights import EMBEDDING, HEAD
 
-R_VALUES = (1, 2, 4, 8)  # that the binary has instances for, with M in 2..ROWS_MAX: gemv.cuh
+R_VALUES = (1, 2, 4, 8)  # that the binary has instances for, with M in 1..ROWS_MAX: gemv.cuh
 ROWS_MAX = 8
+ONE_ROW = 2  # the R of one row of x
 
 #    a tensor's name ends in           R   the seed's word for the shape
 R_TABLE = (
@@ -27,11 +28,16 @@ R_TABLE = (
 assert all(r in R_VALUES for _name, r, _shape in R_TABLE)
 
 
-def weight_rows(name: str) -> int:
-    """The R of a q4 matrix."""
-    return next(r for end, r, _shape in R_TABLE if name.endswith(end))
+def weight_rows(name: str, m: int) -> int:
+    """The R of a q4 matrix for m rows."""
+    return ONE_ROW if m == 1 else next(r for end, r, _shape in R_TABLE if name.endswith(end))
 
 
 def instance(r: int, m: int) -> str:
     """The kernel that multiplies m rows with r weight rows a warp."""
     return f"gemv_q4_r{r}_m{m}"
+
+
+def together(r: int) -> str:
+    """The kernel that multiplies one row with several matrices, r weight rows a warp."""
+    return f"project_r{r}"

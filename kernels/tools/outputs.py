@@ -30,6 +30,11 @@ class Figure:
     values: tuple[int, ...]
 
 
+def tell(figure: Figure) -> None:
+    """Prints a figure's median."""
+    print(f"{figure.name}: {sorted(figure.values)[len(figure.values) // 2]:,} {figure.unit}, n {len(figure.values)}")
+
+
 def write_figures(folder: Path, figures: list[Figure]) -> None:
     """Writes figures.json. Creates `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
