@@ -52,9 +52,11 @@ def build_once(house: House, target: Target, taken: Source, room: Path) -> Built
 
 def pin(house: House, taken: Source, room: Path, say: Say) -> tuple[Pinned, ...] | None:
     """The tree's artifact for every target that is never proved, by digest; None where the manifest has no such."""
+    targets = [other for other in house.subject.targets if not other.proved]
     made = []
-    for target in (other for other in house.subject.targets if not other.proved):
-        built = build_once(house, target, taken, room / target.name)
+    with commands.threads(os.cpu_count() or 1) as pool:
+        found = tuple(pool.map(lambda target: build_once(house, target, taken, room / target.name), targets))
+    for target, built in zip(targets, found, strict=True):
         name = Artifact(name=target.artifact, sha256=built.sha256)
         row = build_row(built, target)
         made.append(Pinned(target=target.name, artifact=name, bytes=built.bytes, build=row))
