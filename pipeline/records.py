@@ -18,7 +18,7 @@ from pipeline import canonical
 from pipeline.claims import Artifact, Baseline, Build, Check, Digest, Figure, Input, Pinned, Sizes, Source, Timing, need
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
-BYTES_MAX: Final = 128 * 1024  # a record; what is larger goes to the archive and is named by digest
+BYTES_MAX: Final = 256 * 1024  # a record; what is larger goes to the archive and is named by digest
 NO_RECORD: Final = "0" * 64  # `previous` of the first record
 VERDICTS: Final = ("landed", "refused", "inconclusive")
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")

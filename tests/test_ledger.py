@@ -82,11 +82,11 @@ def test_a_record_made_for_another_head_is_busy(tmp_path: Path) -> None:
 
 
 def test_a_record_too_large_is_refused_before_it_is_written(tmp_path: Path) -> None:
-    """More than 128 KiB is a UsageError, and the ledger is as it was."""
+    """More than 256 KiB is a UsageError, and the ledger is as it was."""
     ledger = ledger_of(tmp_path / "ledger", 1)
     before = written(ledger.folder)
-    with pytest.raises(UsageError, match=r"000002.json: this record cannot be stored: .* 131072"):
-        ledger.append(void("x" * 131072))
+    with pytest.raises(UsageError, match=r"000002.json: this record cannot be stored: .* 262144"):
+        ledger.append(void("x" * 262144))
     assert written(ledger.folder) == before
 
 
@@ -149,7 +149,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (edit(lambda d: b""), "000002.json: "),
     "torn": (edit(lambda d: d[: len(d) // 2]), "000002.json: "),
     "not UTF-8": (edit(lambda d: d.replace(b"Ada", b"\xff\xff\xff")), "000002.json: "),
-    "larger than 128 KiB": (edit(lambda d: d + b" " * 131072), "000002.json: is larger than 131072 bytes"),
+    "larger than 256 KiB": (edit(lambda d: d + b" " * 262144), "000002.json: is larger than 262144 bytes"),
     "deeper than any stack": (edit(lambda d: b"[" * 60_000), "000002.json: "),
     "a link": (instead(lambda path: path.symlink_to("../aside")), "000002.json: is a link, not a regular file"),
     "a FIFO": (instead(os.mkfifo), "000002.json: is a FIFO, not a regular file"),

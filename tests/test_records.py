@@ -155,15 +155,15 @@ def test_a_null_where_a_field_may_be_absent_is_refused() -> None:
         records.from_bytes(canonical.dumps(statement))
 
 
-def test_a_record_of_128_kib_is_stored_and_one_byte_more_is_not() -> None:
+def test_a_record_of_256_kib_is_stored_and_one_byte_more_is_not() -> None:
     """What is larger goes to the archive; the limit holds for reading too."""
     room = records.BYTES_MAX - len(records.to_bytes(drawn.void(why="x")))
     fits = drawn.void(why="x" * (room + 1))
-    assert len(records.to_bytes(fits)) == 128 * 1024
+    assert len(records.to_bytes(fits)) == 256 * 1024
     assert records.from_bytes(records.to_bytes(fits)) == fits
-    with pytest.raises(ValueError, match="131073 bytes is larger than 131072"):
+    with pytest.raises(ValueError, match="262145 bytes is larger than 262144"):
         records.to_bytes(drawn.void(why="x" * (room + 2)))
-    with pytest.raises(ValueError, match="131073 bytes is larger than 131072"):
+    with pytest.raises(ValueError, match="262145 bytes is larger than 262144"):
         records.from_bytes(records.to_bytes(fits) + b"\n")
 
 
