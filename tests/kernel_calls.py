@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -132,6 +133,13 @@ def packed(rng: np.random.Generator, rows: int, cols: int) -> tuple[np.ndarray, 
     columns = nibbles.reshape(rows, chunks, 8, 32) << (4 * np.arange(8, dtype=np.uint32)[:, None])
     words = np.bitwise_or.reduce(columns, axis=2).reshape(rows, chunks * 32)
     return words, scales.astype(np.float16).view(np.uint16)
+
+
+def without_instances(gemv: bytes) -> bytes:
+    """The text of gemv.cuh without its instances <R, M>, which take a compiler longer than all the rest."""
+    text, count = re.subn(rb"(?m)^GEMV_Q4_(EACH_M|ONE_ROW)\(\d\)$", b"", gemv)
+    assert count == 8
+    return text
 
 
 def one_call_each(rng: np.random.Generator) -> list[Call]:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
+import kernel_calls
 import pytest
 from elftools.elf.elffile import ELFFile
 
@@ -26,11 +26,9 @@ def data() -> bytes:
 
 
 def without_instances() -> dict[str, bytes]:
-    """The device text without the instances <R, M>, which take a compiler longer than all the rest."""
+    """The device text without them."""
     texts = {file.name: file.read_bytes() for file in (ROOT / "kernels" / "device").glob("*.cu*")}
-    texts["gemv.cuh"], count = re.subn(rb"(?m)^GEMV_Q4_(EACH_M|ONE_ROW)\(\d\)$", b"", texts["gemv.cuh"])
-    assert count == 8
-    return texts
+    return texts | {"gemv.cuh": kernel_calls.without_instances(texts["gemv.cuh"])}
 
 
 @cache
