@@ -101,7 +101,7 @@ def _prove(arguments: Arguments) -> int:
 def _teeth(arguments: Arguments) -> int:
     from pipeline import teeth
 
-    return _end(arguments, *teeth.teeth(_house(arguments), arguments.target, _say(arguments)))
+    return _end(arguments, *teeth.teeth(_house(arguments), arguments.target, arguments.mutants, _say(arguments)))
 
 
 def _tour(arguments: Arguments) -> int:
@@ -262,7 +262,10 @@ _VERBS: Final[tuple[tuple[str, Callable[[Arguments], int], str, tuple[Row, ...]]
         (("--performance",), _SWITCH | {"help": "the figures that have a place in a table, as a README has them"}),
     )),
     ("restore", _restore, "make current and previous again from the archive", ()),
-    ("teeth", _teeth, "every check against every mutant", (_TARGET,)),
+    ("teeth", _teeth, "every check against every mutant", (
+        (("mutants",), {"nargs": "*", "metavar": "MUTANT", "help": "all without any"}),
+        _TARGET,
+    )),
     ("tour", _tour, "replay the landings in a scratch repository, then plant a fault", (_TARGET,)),
     ("void", _void, "close an attempt, or correct a record, by hand", (
         (("sequence",), {"type": int, "metavar": "SEQ"}),

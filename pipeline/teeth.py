@@ -9,16 +9,17 @@ from typing import Final
 
 from pipeline import claims, durable, ledger, protocol, registrar, report, stage, workshop
 from pipeline.cargo import Cargo
+from pipeline.errors import UsageError
 from pipeline.house import House, Say
 from pipeline.proof import CANDIDATE, Job
-from pipeline.subject import Mutant
+from pipeline.subject import Mutant, suggest
 
 SHARP, BLUNT = 0, 1
 WHOLE: Final = 1  # the rules that leave nothing out: a matrix shows green neutral runs, too
 
 
-def teeth(house: House, target_name: str | None, say: Say) -> tuple[int, str]:
-    """Exit code and last line. Raises LandingError."""
+def teeth(house: House, target_name: str | None, names: Sequence[str], say: Say) -> tuple[int, str]:
+    """Exit code and last line; of all mutants, or of those that are named. Raises LandingError."""
     with ledger.lock(house.root, "teeth"):
         target = house.subject.target(target_name)
         book = house.ledger.read()
@@ -34,15 +35,15 @@ def teeth(house: House, target_name: str | None, say: Say) -> tuple[int, str]:
         if here is not None:
             cargo.add_artifact("baseline", house.baselines.fetch(here.artifact.sha256))
         checks = protocol.applicable(house.subject, target, block, baseline=here is not None)
-        mutants = house.subject.mutants_at(target.name, block.name)
+        mutants = _chosen(house.subject.mutants_at(target.name, block.name), names)
         made = workshop.build_mutants(house, target, taken, built, mutants, room / "mutants")
         planted = cargo.add_mutants(taken, ((mutant, *rest) for mutant, rest in zip(mutants, made, strict=True)))
         cargo.add_earlier(house, target, book, [argv for check in checks for argv in check.commands(teeth=False)])
         shutil.rmtree(room, ignore_errors=True)
-        names = [CANDIDATE, *(mutant.name for mutant in planted if mutant.set_up is None)]
+        trees = [CANDIDATE, *(mutant.name for mutant in planted if mutant.set_up is None)]
         jobs = tuple(
             Job(id=check.id if of == CANDIDATE else f"{check.id}@{of}", check=check.id, of=of, tree=of, teeth=True)
-            for of in names
+            for of in trees
             for check in checks
         )
         plan = stage.blank(house, target, block, cargo, taken, checks)
@@ -51,11 +52,20 @@ def teeth(house: House, target_name: str | None, say: Say) -> tuple[int, str]:
     say(report.matrix(decision.checks, [mutant.name for mutant in mutants]))
     faults = [f"check {c.id} is red without a fault: {c.where}" for c in decision.checks if c.verdict != "green"]
     faults += [fault for mutant in mutants for fault in _faults(mutant, decision.checks)]
-    for line in (*_never_alone(decision.checks, mutants), *faults):
+    for line in (*(() if names else _never_alone(decision.checks, mutants)), *faults):
         say(f"  {line}")
     deadly = sum(not mutant.neutral for mutant in mutants)
     last = f"{deadly} mutants, {len(mutants) - deadly} neutral, {len(checks)} checks on {target.name} at {block.name}"
     return (BLUNT, f"BLUNT: {last}, {len(faults)} faults") if faults else (SHARP, f"SHARP: {last}")
+
+
+def _chosen(mutants: Sequence[Mutant], names: Sequence[str]) -> Sequence[Mutant]:
+    """The mutants of these names, all without any. Raises UsageError that names the nearest."""
+    known = [mutant.name for mutant in mutants]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"mutant {name}", "is none that this block has on this target", suggest(name, known))
+    return [mutant for mutant in mutants if not names or mutant.name in names]
 
 
 def _faults(mutant: Mutant, checks: Sequence[claims.Check]) -> list[str]:
