@@ -13,6 +13,7 @@ from kernels.engine.errors import KernelError
 from kernels.engine.weights import Q4, tensors
 from kernels.tools import r_table, sweep
 
+ROOT = Path(__file__).resolve().parents[1]
 MODEL = shape("27b", layers="hybrid")
 
 
@@ -56,6 +57,26 @@ def test_the_table_takes_the_fastest_and_of_equals_the_smaller(tmp_path: Path) -
     assert {row[3] for row in made.R_TABLE} == {"#76"}
     packed = [tensor.name for tensor in tensors(MODEL) if tensor.form == Q4]
     assert all(made.weight_rows(name, 1) == 1 for name in packed)
+
+
+def test_matrices_of_one_launch_take_the_r_of_the_nearest(tmp_path: Path) -> None:
+    """By their rows together: 34816 and 16384 are nearest to 17408, 14336 to 12288."""
+    times = {("17408x5120", 4, 1): (900, 890), ("12288x5120", 8, 1): (900, 890), ("10240x5120", 2, 1): (900, 890)}
+    made = module(r_table.text(record(tmp_path, times), "27b"))
+    first = (
+        "layers.1.mlp.gate_proj.weight",
+        "layers.0.linear_attn.in_proj_qkv.weight",
+        "layers.3.self_attn.q_proj.weight",
+    )
+    assert [made.weight_rows_together(name) for name in first] == [4, 4, 8]
+    assert made.weight_rows(first[1], 1) == 2 and made.together(4) == "project_r4"
+
+
+def test_the_engine_has_the_table_of_the_record_that_it_names() -> None:
+    """Its text is what r_table makes of that record again."""
+    (source,) = {row[-1] for row in (*landed.R_TABLE, *landed.R_TOGETHER)}
+    path = ROOT / "ledger" / f"{int(source.removeprefix('#')):06}.json"
+    assert Path(landed.__file__).read_text() == r_table.text(path, "27b")
 
 
 def test_the_table_is_printed_or_written(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,9 @@ ENTRY(gdn_conv, const float* __restrict__ u, float* __restrict__ history, const 
         const int at = (block * WARPS + warp) * LANES;
         const int count = channels - at;
         Floats total = splat(0.f);
+        const int own = count < LANES ? count : LANES;
+        for (int tap = 0; tap < kernel; ++tap) expect(taps + (Index)tap * channels + at, own);
+        for (int tap = 1; tap + 1 < kernel; ++tap) expect(history + (Index)tap * channels + at, own);
         for (int tap = 0; tap + 1 < kernel; ++tap) {
             float* oldest = history + (Index)tap * channels + at;
             total = fma_rn(load(taps + (Index)tap * channels + at, count), load(oldest, count), total);

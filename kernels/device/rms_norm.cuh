@@ -7,7 +7,8 @@
 #pragma once
 #include "lanes.cuh"
 
-constexpr int CHUNKS = AHEAD > 1 ? 4 : 1;  // of 32 columns, loaded before the first is used
+constexpr int HEAD_CHUNKS = AHEAD > 1 ? 4 : 1;  // of 32 columns, loaded before the first is used: 128 by a warp
+constexpr int CHUNKS = AHEAD > 1 ? 20 : 1;      // the same of what a block has: 5120 by 8 warps
 
 // 1 / sqrt(sum_of_squares / n + eps)
 DEV float rms_scale(float sum_of_squares, int n, float eps) {
@@ -18,12 +19,12 @@ DEV float rms_scale(float sum_of_squares, int n, float eps) {
 DEV float sum_of_squares(const float* x, int n, int first, int step) {
     Floats total = splat(0.f);
     int at = first * LANES;
-    if constexpr (CHUNKS > 1) {
-        for (; at + ((CHUNKS - 1) * step + 1) * LANES <= n; at += CHUNKS * step * LANES) {
-            Floats some[CHUNKS];
-            UNROLLED for (int i = 0; i < CHUNKS; ++i) some[i] = load(x + at + i * step * LANES);
+    if constexpr (HEAD_CHUNKS > 1) {
+        for (; at + ((HEAD_CHUNKS - 1) * step + 1) * LANES <= n; at += HEAD_CHUNKS * step * LANES) {
+            Floats some[HEAD_CHUNKS];
+            UNROLLED for (int i = 0; i < HEAD_CHUNKS; ++i) some[i] = load(x + at + i * step * LANES);
             warp_barrier();
-            UNROLLED for (int i = 0; i < CHUNKS; ++i) total = fma_rn(some[i], some[i], total);
+            UNROLLED for (int i = 0; i < HEAD_CHUNKS; ++i) total = fma_rn(some[i], some[i], total);
         }
     }
     for (; at < n; at += step * LANES) {
@@ -97,7 +98,10 @@ ENTRY(add_rms_norm, const float* __restrict__ z, float* __restrict__ x, const fl
     BLOCK {
         const Index row = (Index)block * n;
         SHARED(float, partials, WARPS)
-        PHASE { store_one(partials + warp, sum_of_squares_added(z + row, x + row, n, warp)); }
+        PHASE {
+            for (int at = warp * EXPECTED; at < n; at += WARPS * EXPECTED) expect(w + at, n - at);
+            store_one(partials + warp, sum_of_squares_added(z + row, x + row, n, warp));
+        }
         PHASE { store_normed(x + row, w, y + row, n, rms_scale(sum_of_warps(partials), n, eps), warp); }
     }
 }

@@ -1,36 +1,45 @@
-"""R: how many weight rows a warp works on in the q4 product for M rows, by what the matrix is. It moves no bit.
+"""R: how many weight rows a warp works on in the q4 product for M rows, by matrix and M. It moves no bit.
 
-Source of every row: the seed, measured there on an RTX 5090; not measured here. Where the seed leaves a choice, "2 (or
-1)", the first is taken.
+Written by `python -m kernels r_table` from the figures of the record that each row names, measured by `sweep`.
 """
-
-from .weights import EMBEDDING, HEAD
 
 R_VALUES = (1, 2, 4, 8)  # that the binary has instances for, with M in 1..ROWS_MAX: gemv.cuh
 ROWS_MAX = 8
-ONE_ROW = 2  # the R of one row of x
 
-#    a tensor's name ends in           R   the seed's word for the shape
+#    a tensor's name ends in           R for M = 1..8              of the shape    record
 R_TABLE = (
-    ("mlp.gate_proj.weight",           4,  "mlp gate/up"),
-    ("mlp.up_proj.weight",             4,  "mlp gate/up"),
-    ("linear_attn.in_proj_qkv.weight", 4,  "gdn in_qkv"),
-    ("self_attn.q_proj.weight",        4,  "attn q"),
-    (HEAD,                             4,  "lm_head"),
-    (EMBEDDING,                        4,  "lm_head"),      # a tied head is the embedding
-    ("mlp.down_proj.weight",           2,  "mlp down"),
-    ("linear_attn.out_proj.weight",    2,  "gdn out / attn o"),
-    ("self_attn.o_proj.weight",        2,  "gdn out / attn o"),
-    ("self_attn.k_proj.weight",        2,  "attn k/v"),     # or 1
-    ("self_attn.v_proj.weight",        2,  "attn k/v"),     # or 1
-    ("linear_attn.in_proj_z.weight",   2,  "gdn in_proj_z"),  # or 1
+    ("embed_tokens.weight",            (8, 4, 2, 2, 1, 8, 8, 2),  "248320x5120",  "#86"),
+    ("lm_head.weight",                 (8, 4, 2, 2, 1, 8, 8, 2),  "248320x5120",  "#86"),
+    ("linear_attn.in_proj_qkv.weight", (2, 2, 2, 2, 1, 1, 2, 2),  "10240x5120",   "#86"),
+    ("linear_attn.in_proj_z.weight",   (2, 1, 1, 2, 1, 1, 2, 2),  "6144x5120",    "#86"),
+    ("linear_attn.out_proj.weight",    (2, 1, 1, 2, 1, 1, 1, 2),  "5120x6144",    "#86"),
+    ("self_attn.o_proj.weight",        (2, 1, 1, 2, 1, 1, 1, 2),  "5120x6144",    "#86"),
+    ("mlp.gate_proj.weight",           (4, 2, 1, 2, 1, 1, 1, 2),  "17408x5120",   "#86"),
+    ("mlp.up_proj.weight",             (4, 2, 1, 2, 1, 1, 1, 2),  "17408x5120",   "#86"),
+    ("mlp.down_proj.weight",           (2, 1, 1, 2, 1, 1, 2, 2),  "5120x17408",   "#86"),
+    ("self_attn.q_proj.weight",        (4, 2, 2, 2, 1, 1, 4, 2),  "12288x5120",   "#86"),
+    ("self_attn.k_proj.weight",        (1, 1, 1, 2, 1, 1, 2, 2),  "1024x5120",    "#86"),
+    ("self_attn.v_proj.weight",        (1, 1, 1, 2, 1, 1, 2, 2),  "1024x5120",    "#86"),
 )  # fmt: skip
-assert all(r in R_VALUES for _name, r, _shape in R_TABLE)
+assert all(len(by_m) == ROWS_MAX and set(by_m) <= set(R_VALUES) for _end, by_m, _shape, _record in R_TABLE)
+
+#    first of matrices in a launch     R    together       as             record
+R_TOGETHER = (
+    ("linear_attn.in_proj_qkv.weight", 4,  "16384x5120",  "17408x5120",  "#86"),
+    ("self_attn.q_proj.weight",        4,  "14336x5120",  "12288x5120",  "#86"),
+    ("mlp.gate_proj.weight",           4,  "34816x5120",  "17408x5120",  "#86"),
+)  # fmt: skip
+assert all(r in R_VALUES for _end, r, _shape, _like, _record in R_TOGETHER)
 
 
 def weight_rows(name: str, m: int) -> int:
-    """The R of a q4 matrix for m rows."""
-    return ONE_ROW if m == 1 else next(r for end, r, _shape in R_TABLE if name.endswith(end))
+    """The R of a q4 matrix for m rows of x."""
+    return next(by_m[m - 1] for end, by_m, _shape, _record in R_TABLE if name.endswith(end))
+
+
+def weight_rows_together(first: str) -> int:
+    """The R of several q4 matrices in one launch for one row of x, by the name of the first."""
+    return next(r for end, r, _shape, _like, _record in R_TOGETHER if first.endswith(end))
 
 
 def instance(r: int, m: int) -> str:

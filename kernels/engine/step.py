@@ -16,7 +16,7 @@ import numpy as np
 from .config import GDN, Config
 from .device import THREADS_A_BLOCK, WARPS_A_BLOCK, Device, Launch
 from .errors import Refused
-from .r_table import instance, together, weight_rows
+from .r_table import instance, together, weight_rows, weight_rows_together
 from .state import scratch_stride
 from .weights import EMBEDDING, HEAD, Q4, Tensor, chunks
 
@@ -164,7 +164,7 @@ class Step:
         model, bind = self._model, self._bind
         source, cols = self._buffers[x], model.config.hidden
         if self._rows == 1 and all(model.packed(model.tensors[name], 1) for name in q4):
-            r = weight_rows(next(iter(q4)), 1)
+            r = weight_rows_together(next(iter(q4)))
             matrices = [
                 (*model.weights[name], self._buffers[y], model.tensors[name].shape[0]) for name, y in q4.items()
             ]

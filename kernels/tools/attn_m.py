@@ -9,7 +9,6 @@ makes of what is appended, by no kernel; --leave launches is launches.i32, in wh
 import argparse
 import math
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,7 @@ import numpy as np
 from kernels import artifact
 from kernels.engine.device import THREADS_A_BLOCK
 
-from .forms import CANARY, FORMS, GUARD_ROWS, Stage, Values, blocks, guarded, row_counts
-from .inputs import file_digest
-from .outputs import Input, report, write_dump, write_inputs
+from .forms import CANARY, FORMS, GUARD_ROWS, Stage, Values, blocks, guarded, leave, row_counts
 
 # name: (heads, kv heads, head size)
 SHAPES = {"tiny": (6, 2, 64), "odd": (6, 3, 97), "27b": (24, 4, 256)}
@@ -98,14 +95,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", required=True, type=row_counts, metavar="M", help="1..8, or 2,4,8")
     parser.add_argument("--cursors", required=True, type=_cursors, metavar="N", help="0,1,5,17,long")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR")
-
-
-def leave(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]], path: Path, made: Values, command: str) -> None:
-    """The files are written, with what they were made of, and printed."""
-    outputs = write_dump(folder, files)
-    inputs = [Input("artifact", path.name, file_digest(path)), made.input()]
-    write_inputs(folder, inputs)
-    report(command, inputs, outputs)
 
 
 def cases(options: argparse.Namespace) -> list[Case]:

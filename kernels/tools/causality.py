@@ -16,8 +16,8 @@ import numpy as np
 from kernels import artifact
 from kernels.engine.errors import KernelError
 
-from .attn_m import Case, Tokens, add_arguments, cases, in_rows, leave, tokens
-from .forms import Stage, Values
+from .attn_m import Case, Tokens, add_arguments, cases, in_rows, tokens
+from .forms import Stage, Values, leave
 
 WHOLE_MOST = 8  # of the magnitude of a value
 ROW = {"first": 0, "last": -1}

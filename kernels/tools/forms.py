@@ -7,7 +7,8 @@ since two forms that launched the same things were held against themselves.
 
 import argparse
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import numpy as np
 from kernels import artifact
 from kernels.engine.errors import KernelError
 
-from .outputs import Input
+from .inputs import file_digest
+from .outputs import Input, report, write_dump, write_inputs
 
 FORMS = ("singles", "rows")
 ROWS_MAX = 8
@@ -109,6 +111,14 @@ class Stage:
 
     def close(self) -> None:
         self._device.close()
+
+
+def leave(folder: Path, files: Mapping[str, Mapping[str, np.ndarray]], path: Path, made: Values, command: str) -> None:
+    """The files are written, with the artifact and the values that they were made of, and printed."""
+    outputs = write_dump(folder, files)
+    inputs = [Input("artifact", path.name, file_digest(path)), made.input()]
+    write_inputs(folder, inputs)
+    report(command, inputs, outputs)
 
 
 def guarded(rows: Sequence[np.ndarray]) -> np.ndarray:

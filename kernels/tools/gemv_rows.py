@@ -20,9 +20,7 @@ from kernels.engine.device import WARPS_A_BLOCK
 from kernels.engine.r_table import R_VALUES, ROWS_MAX, instance
 from kernels.engine.weights import Q4, tensors
 
-from .forms import Stage, Values, blocks, guarded, row_counts
-from .inputs import file_digest
-from .outputs import Input, report, write_dump, write_inputs
+from .forms import Stage, Values, blocks, guarded, leave, row_counts
 from .rows import MATRICES, SMALL_MATRICES
 
 SINGLES = "singles"  # --r: no instance
@@ -45,10 +43,7 @@ def main(argv: list[str]) -> int:
     if options.leave == "launches":
         files = {"launches.i32": {"launches": stage.launches()}}
     stage.close()
-    outputs = write_dump(options.out, files)
-    inputs = [Input("artifact", path.name, file_digest(path)), values.input()]
-    write_inputs(options.out, inputs)
-    report(shlex.join(["python", "-m", "kernels", "gemv_rows", *argv]), inputs, outputs)
+    leave(options.out, files, path, values, shlex.join(["python", "-m", "kernels", "gemv_rows", *argv]))
     return 0
 
 

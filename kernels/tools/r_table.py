@@ -2,7 +2,8 @@
 
 Prints it; with --write it is the tree's own from then on. For each matrix and M the R of the lowest median, but a
 smaller one that was seen as fast: whose lowest sample is not above that median. So a difference inside the spread
-decides nothing, and a sample that something delayed does not make a slow R equal.
+decides nothing, and a sample that something delayed does not make a slow R equal. Matrices that one launch multiplies
+by one row take the R of the matrix with as many columns whose rows are the nearest to theirs together.
 """
 
 import argparse
@@ -33,16 +34,39 @@ R_TABLE = (
 )  # fmt: skip
 assert all(len(by_m) == ROWS_MAX and set(by_m) <= set(R_VALUES) for _end, by_m, _shape, _record in R_TABLE)
 
+#    first of matrices in a launch     R    together       as             record
+R_TOGETHER = (
+{together}
+)  # fmt: skip
+assert all(r in R_VALUES for _end, r, _shape, _like, _record in R_TOGETHER)
 
-def weight_rows(name: str, rows: int) -> int:
-    """The R of a q4 matrix for so many rows of x."""
-    return next(by_m[rows - 1] for end, by_m, _shape, _record in R_TABLE if name.endswith(end))
+
+def weight_rows(name: str, m: int) -> int:
+    """The R of a q4 matrix for m rows of x."""
+    return next(by_m[m - 1] for end, by_m, _shape, _record in R_TABLE if name.endswith(end))
+
+
+def weight_rows_together(first: str) -> int:
+    """The R of several q4 matrices in one launch for one row of x, by the name of the first."""
+    return next(r for end, r, _shape, _like, _record in R_TOGETHER if first.endswith(end))
 
 
 def instance(r: int, m: int) -> str:
     """The kernel that multiplies m rows with r weight rows a warp."""
     return f"gemv_q4_r{{r}}_m{{m}}"
+
+
+def together(r: int) -> str:
+    """The kernel that multiplies one row with several matrices, r weight rows a warp."""
+    return f"project_r{{r}}"
 '''
+
+# The matrices that step.py multiplies by one row in one launch.
+LAUNCHES = (
+    ("linear_attn.in_proj_qkv.weight", "linear_attn.in_proj_z.weight"),
+    ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"),
+    ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +107,19 @@ def text(record: Path, model: str) -> str:
                 )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise KernelError(record, f"is no record with figures ({error})", "name one of ledger/") from error
-    lines = []
-    for size, ends in matrices(shape(model, layers="hybrid")).items():
+    sizes = matrices(shape(model, layers="hybrid"))
+    table = []
+    for size, ends in sizes.items():
         by_m = tuple(best(found, named(size), m, where=record) for m in range(1, ROWS_MAX + 1))
-        lines += [f'    ("{end}",'.ljust(39) + f'{by_m},  "{named(size)}",'.ljust(43) + f'"{source}"),' for end in ends]
-    return MODULE.format(values=R_VALUES, rows_max=ROWS_MAX, table="\n".join(lines))
+        table += [f'    ("{end}",'.ljust(39) + f'{by_m},  "{named(size)}",'.ljust(43) + f'"{source}"),' for end in ends]
+    together = []
+    for ends in LAUNCHES:
+        members = [next(size for size, names in sizes.items() if end in names) for end in ends]
+        rows, cols = sum(rows for rows, _cols in members), members[0][1]
+        like = min((size for size in sizes if size[1] == cols), key=lambda size: abs(size[0] - rows))
+        r, joined = best(found, named(like), 1, where=record), named((rows, cols))
+        together.append(f'    ("{ends[0]}",'.ljust(39) + f'{r},  "{joined}",  "{named(like)}",  "{source}"),')
+    return MODULE.format(values=R_VALUES, rows_max=ROWS_MAX, table="\n".join(table), together="\n".join(together))
 
 
 def best(sweep: Sweep, matrix: str, m: int, *, where: object) -> int:

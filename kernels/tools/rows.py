@@ -17,9 +17,7 @@ from kernels import artifact
 from kernels.device.gemv import CHUNK, LANES, NIBBLES
 from kernels.engine.device import THREADS_A_BLOCK, WARPS_A_BLOCK
 
-from .forms import FORMS, Stage, Values, blocks, guarded, row_counts
-from .inputs import file_digest
-from .outputs import Input, report, write_dump, write_inputs
+from .forms import FORMS, Stage, Values, blocks, guarded, leave, row_counts
 
 EPS = np.float32(1e-6)
 
@@ -85,10 +83,7 @@ def main(argv: list[str]) -> int:
     if options.launches:
         files = {"launches.i32": {"launches": stage.launches()}}
     stage.close()
-    outputs = write_dump(options.out, files)
-    inputs = [Input("artifact", path.name, file_digest(path)), values.input()]
-    write_inputs(options.out, inputs)
-    report(shlex.join(["python", "-m", "kernels", "rows", *argv]), inputs, outputs)
+    leave(options.out, files, path, values, shlex.join(["python", "-m", "kernels", "rows", *argv]))
     return 0
 
 
@@ -199,7 +194,7 @@ MATRICES = (
     *((rows, 256) for rows in (1, 7, 8, 9, 48, 512)),
     *((32, cols) for cols in (5120, 6144, 17408)),
 )
-SMALL_MATRICES = ((13, 33), (8, 256), (9, 257))
+SMALL_MATRICES = ((13, 33), (8, 256), (9, 257), (9, 5409))
 
 
 def _matrices(small: bool) -> dict[str, Case]:

@@ -27,7 +27,7 @@ from .watch import set_gate
 
 SEED = 1
 FIRST, SPREAD = 16, 997  # tokens that are seen before anything is timed, and how far they lie apart
-STEPS, STATES, ROUNDS = 9, 21, 5  # samples of a step, of a mark, of a kernel
+STEPS, STATES, ROUNDS = 5, 21, 5  # samples of a step, of a mark, of a kernel
 BEHIND = 2  # steps that are queued before a kernel's launches are timed
 PPM = 1_000_000
 Engines = Mapping[str, Any]  # by what the name of a figure calls it
