@@ -14,6 +14,7 @@ from kernels.engine.errors import KernelError
 from kernels.engine.weights import EMBEDDING, HEAD
 from kernels.tools import bandwidth, sweep
 from kernels.tools.outputs import Figure
+from kernels.tools.rows import SMALL_MATRICES
 
 MODEL = shape("27b", layers="hybrid")
 
@@ -31,7 +32,7 @@ def test_a_sweep_leaves_a_time_of_every_r_and_m_of_every_shape(tmp_path: Path) -
     assert (copy["name"], copy["unit"], len(copy["values"])) == (sweep.COPY, "bytes/s", bandwidth.COPIES)
     places = [sweep.FIGURE.fullmatch(row["name"]) for row in rows]
     found = [(place["shape"], int(place["r"]), int(place["m"])) for place in places if place]
-    wanted = [(size, r, m) for size in ("13x33", "8x256", "9x257") for m in (2, 7) for r in (1, 2, 4, 8)]
+    wanted = [(sweep.named(size), r, m) for size in SMALL_MATRICES for m in (2, 7) for r in (1, 2, 4, 8)]
     assert found == wanted
     assert all(row["unit"] == "ns" and len(row["values"]) == sweep.SAMPLES for row in rows)
     assert all(type(value) is int and value > 0 for row in rows for value in row["values"])

@@ -6,7 +6,7 @@
 // scale c*8 + j is the one of those 32 columns. A weight is (nibble - 8) * scale, which is exact in f32.
 // Order: lane l adds the columns l, l + 32, l + 64, ... one after the other by fma; then sum().
 // gemv_q4_rR_mM: the same product by the instance <R, M>, which reads R rows of W once for M rows of x. The order of
-// each element is the same, so neither R nor M moves a bit.
+// each element is the same, so neither R nor M moves a bit. For M = 1 words, scales and x begin at whole 16 bytes.
 // project_rR: for one row of x the products of three q4 matrices and two f32 ones in one launch; any may have no row.
 // Launch: gemv_q4 one warp a row of W, ceil(rows / 8) blocks a row of x and M times as many for M; gemv_q4_rR_mM one
 // warp R rows of W, ceil(rows / 8R); gemv_f32 ceil((rows_a + rows_b) / 8); project_rR ceil((rows_d + rows_e) / 8) and
@@ -156,7 +156,9 @@ GEMV_Q4_EACH_M(2)
 GEMV_Q4_EACH_M(4)
 GEMV_Q4_EACH_M(8)
 
-// --- one row of x: a warp has the words of its next chunks under way, and a scale is widened once for all lanes ---
+// --- one row of x ---
+
+#if LANE_IS_THREAD  // R rows lie side by side in a warp, which has the words of its next chunks under way
 
 // A nibble is made a float where it lies: at bit p of a mantissa it is 2^(23-p) + nibble, and one exact fma with
 // -(2^(23-p) + 8) * scale leaves (nibble - 8) * scale. The word is moved once for each three nibbles.
@@ -165,150 +167,183 @@ constexpr int PLACES = 3;  // 8, 12, 16
 DEV constexpr unsigned exponent_at(int place) { return (unsigned)(127 + 23 - place) << 23; }
 DEV constexpr float offset_at(int place) { return -(float)((1 << (23 - place)) + 8); }
 
-template <int J> DEV Words moved(Words words) { return J < 2 ? words << 8 : J < 5 ? words : words >> 12; }
+template <int J> DEV unsigned moved(unsigned word) { return J < 2 ? word << 8 : J < 5 ? word : word >> 12; }
 
+// R rows: W side by side, and that G times; U chunks at once; so FIT blocks a multiprocessor have registers enough.
+// A block has NEAR columns of x in shared memory at once, or reads x where it lies. Measured, on an H200.
 template <int R> struct Sweep {
-    static constexpr int U = R < 4 ? 4 / R : 1;      // chunks at once: the scales of 4 / U rows fill a warp
-    static constexpr int P = 4 / U, G = R / P;       // rows of one load of scales, loads of them
-    static constexpr int TABLE = G * LANES;          // floats of shared memory a warp: the scales
-    const unsigned* words[R];
-    Pieces<unsigned short, P> scales[G];
+    static constexpr int W = R < 4 ? R : 4, G = R / W, U = R == 1 ? 4 : R == 8 ? 1 : 2, FIT = R == 8 ? 2 : 3;
+    static constexpr int NEAR = R < 4 ? 0 : 20 * CHUNK;
+    typedef Spread<float, W> Total[G];
 };
 
-// The words of U chunks of R rows, and their scales, one a lane.
-template <int R> struct Taken {
-    Words words[Sweep<R>::U][R];
-    Halves scales[Sweep<R>::G];
+// Of R rows the words of U chunks, and their scales, the eight of a chunk in every thread.
+template <int R, int U> struct Taken {
+    Spread<unsigned, Sweep<R>::W> words[U][Sweep<R>::G];
+    Spread<unsigned, NIBBLES / 2> scales[U][Sweep<R>::G];
 };
 
-// `left`: columns from `chunk` on; what lies behind them is 0.
-template <int R> DEV Taken<R> take(const Sweep<R>& from, int chunk, int left) {
-    Taken<R> taken;
-    UNROLLED for (int g = 0; g < Sweep<R>::G; ++g)
-        taken.scales[g] = load(from.scales[g], chunk * NIBBLES, (left + LANES - 1) / LANES);
-    UNROLLED for (int u = 0; u < Sweep<R>::U; ++u)
-        UNROLLED for (int r = 0; r < R; ++r)
-            taken.words[u][r] = load_own_once(from.words[r] + (chunk + u) * LANES, left > u * CHUNK ? LANES : 0);
+// `at`: where a thread's rows begin, in chunks.
+template <int R, int U>
+DEV Taken<R, U> take(const unsigned* words, const unsigned short* scales, const int (&at)[Sweep<R>::G], int chunk) {
+    constexpr int W = Sweep<R>::W;
+    Taken<R, U> taken;
+    UNROLLED for (int u = 0; u < U; ++u) {
+        UNROLLED for (int g = 0; g < Sweep<R>::G; ++g) {
+            const Index on = at[g] + chunk + u;
+            taken.words[u][g] = load_spread_once<W>(words + on * LANES + spread_lane<W>());
+            taken.scales[u][g] = load_spread<NIBBLES / 2>((const unsigned*)(scales + on * NIBBLES));
+        }
+    }
     return taken;
 }
 
-// total[r] + the products of columns J*32.. of chunk u, then of the later ones. x is own() of where that chunk begins.
-template <int J, int R>
-DEV void dot_taken(Floats (&total)[R], const Taken<R>& taken, int u, const float* x, int left, const float* table,
+// total + the products of columns J*32.. of chunk u, then of the later ones; x is this thread's place in that chunk.
+template <int J, int R, int U>
+DEV void dot_taken(typename Sweep<R>::Total& total, const Taken<R, U>& taken, int u, const float* x,
                    const unsigned (&exponents)[PLACES]) {
     constexpr int P = place_of(J);
-    const Floats part = load_own(x + J * LANES, left - J * LANES);
-    UNROLLED for (int r = 0; r < R; ++r) {
-        const float* scale = table + (r * Sweep<R>::U + u) * NIBBLES + J;
-        const Floats shifted = float_of(put<(15u << P)>(moved<J>(taken.words[u][r]), exponents[P / 4 - 2]));
-        const Floats weights = fma_rn(shifted, splat(*scale), splat(mul_rn(*scale, offset_at(P))));
-        total[r] = fma_rn(weights, part, total[r]);
+    const auto part = load_spread<Sweep<R>::W>(x + J * LANES);
+    UNROLLED for (int g = 0; g < Sweep<R>::G; ++g) {
+        const float scale = widen((Halves)(taken.scales[u][g].lane[J / 2] >> J % 2 * 16));
+        const float offset = mul_rn(scale, offset_at(P));
+        UNROLLED for (int w = 0; w < Sweep<R>::W; ++w) {
+            const unsigned placed = put<(15u << P)>(moved<J>(taken.words[u][g].lane[w]), exponents[P / 4 - 2]);
+            const float weight = fma_rn(float_of(placed), scale, offset);
+            total[g].lane[w] = fma_rn(weight, part.lane[w], total[g].lane[w]);
+        }
     }
-    if constexpr (J + 1 < NIBBLES) dot_taken<J + 1>(total, taken, u, x, left, table, exponents);
+    if constexpr (J + 1 < NIBBLES) dot_taken<J + 1>(total, taken, u, x, exponents);
 }
 
+// The same of one chunk, in few instructions.
 template <int R>
-DEV void use(Floats (&total)[R], const Taken<R>& taken, const float* x, int left, float* table,
-             const unsigned (&exponents)[PLACES]) {
-    warp_barrier();
-    UNROLLED for (int g = 0; g < Sweep<R>::G; ++g) store(table + g * LANES, widen(taken.scales[g]), LANES);
-    warp_barrier();
-    UNROLLED for (int u = 0; u < Sweep<R>::U; ++u)
-        dot_taken<0>(total, taken, u, x + u * CHUNK, left - u * CHUNK, table, exponents);
+DEV void dot_rest(typename Sweep<R>::Total& total, const unsigned* words, const unsigned short* scales,
+                  const int (&at)[Sweep<R>::G], int chunk, const float* x, int left,
+                  const unsigned (&exponents)[PLACES]) {
+    constexpr int P = place_of(0);
+    Taken<R, 1> taken = take<R, 1>(words, scales, at, chunk);
+#pragma unroll 1
+    for (int j = 0; j < NIBBLES; ++j) {
+        const auto part = load_spread<Sweep<R>::W>(x + j * LANES, left - j * LANES);
+        UNROLLED for (int g = 0; g < Sweep<R>::G; ++g) {
+            const float scale = widen(scales[(Index)(at[g] + chunk) * NIBBLES + j]);
+            const float offset = mul_rn(scale, offset_at(P));
+            UNROLLED for (int w = 0; w < Sweep<R>::W; ++w) {
+                unsigned& word = taken.words[0][g].lane[w];
+                const float weight = fma_rn(float_of(put<(15u << P)>(word << P, exponents[0])), scale, offset);
+                total[g].lane[w] = fma_rn(weight, part.lane[w], total[g].lane[w]);
+                word >>= 4;
+            }
+        }
+    }
 }
 
 // What one warp does of y = W x: the weight rows first .. first + R - 1; the last row of all stands for absent ones.
+// All warps of the block are here with the same x, and `near` is theirs. y is not read before it is needed.
 template <int R>
-DEV void gemv_q4_sweep(const unsigned* words, const unsigned short* scales, const float* x, float* y, int rows,
-                       int cols, int first, float* table) {
-    constexpr int U = Sweep<R>::U;
-    const int chunks = (cols + CHUNK - 1) / CHUNK;
-    const auto place = [&](int r) { return (Index)(first + r < rows ? first + r : rows - 1) * chunks; };
+DEV void gemv_q4_one_row(const unsigned* words, const unsigned short* scales, const float* x, float* const& y, int rows,
+                         int cols, int first, float* near) {
+    constexpr int W = Sweep<R>::W, G = Sweep<R>::G, U = Sweep<R>::U, NEAR = Sweep<R>::NEAR;
+    const int chunks = (cols + CHUNK - 1) / CHUNK, whole = cols / (U * CHUNK) * U;
     const unsigned exponents[PLACES] = {in_register(exponent_at(8)), in_register(exponent_at(12)),
                                         in_register(exponent_at(16))};
-    Sweep<R> from;
-    UNROLLED for (int r = 0; r < R; ++r) from.words[r] = own(words + place(r) * LANES);
-    UNROLLED for (int g = 0; g < Sweep<R>::G; ++g)
-        from.scales[g] = pieces<Sweep<R>::P, unsigned short>(
-            [&](int r) { return scales + place(g * Sweep<R>::P + r) * NIBBLES; });
-    Floats total[R];
-    UNROLLED for (int r = 0; r < R; ++r) total[r] = splat(0.f);
-    const int whole = cols / (U * CHUNK) * U;
-    int chunk = 0;
-    x = own(x);
-    if (whole > 0) {
-        Taken<R> taken = take(from, 0, U * CHUNK);
+    int at[G];
+    typename Sweep<R>::Total total;
+    UNROLLED for (int g = 0; g < G; ++g) {
+        const int row = first + g * W + spread_row<W>();
+        at[g] = (row < rows ? row : rows - 1) * chunks;
+        UNROLLED for (int w = 0; w < W; ++w) total[g].lane[w] = 0.f;
+    }
+    Taken<R, U> taken;
+    if (whole > 0) taken = take<R, U>(words, scales, at, 0);
+    for (int chunk = 0, end = chunks; chunk < chunks; end = chunks) {
+        const float* from = x;  // column 0, as far as x is at hand
+        if constexpr (NEAR > 0) {
+            bring_near<NEAR, CHUNK>(near, x + chunk * CHUNK, cols - chunk * CHUNK);
+            from = near - chunk * CHUNK;
+            if (chunk + NEAR / CHUNK < chunks) end = chunk + NEAR / CHUNK;
+        }
+        from += spread_lane<W>();
 #pragma unroll 2  // so that what is taken for the next round need not be moved
-        for (; chunk + U < whole; chunk += U, x += U * CHUNK) {
-            const Taken<R> next = take(from, chunk + U, U * CHUNK);
-            use(total, taken, x, U * CHUNK, table, exponents);
+        for (; chunk + U <= (end < whole ? end : whole); chunk += U) {
+            const Taken<R, U> next = take<R, U>(words, scales, at, chunk + U < whole ? chunk + U : chunk);
+            warp_barrier();
+            UNROLLED for (int u = 0; u < U; ++u)
+                dot_taken<0>(total, taken, u, from + (chunk + u) * CHUNK, exponents);
             taken = next;
         }
-        use(total, taken, x, U * CHUNK, table, exponents);
-        chunk += U;
-        x += U * CHUNK;
+#pragma unroll 1
+        for (; chunk < end; ++chunk)
+            dot_rest<R>(total, words, scales, at, chunk, from + chunk * CHUNK,
+                        NEAR > 0 ? CHUNK : cols - chunk * CHUNK, exponents);
     }
-    if (chunk < chunks) {
-        const int left = cols - chunk * CHUNK;
-        use(total, take(from, chunk, left), x, left, table, exponents);
-    }
-    UNROLLED for (int r = 0; r < R; ++r) {
-        const float product = sum(total[r]);
-        if (first + r < rows) store_one(y + first + r, product);
+    UNROLLED for (int g = 0; g < G; ++g) {
+        const float product = sum(total[g]);
+        if (spread_lane<W>() == 0) y[at[g] / chunks] = product;  // an absent row is the last one, to the bit
     }
 }
 
-// The same, as this device does it best: a processor reads row by row.
+template <int R> DEV constexpr int near_floats() { return Sweep<R>::NEAR > 0 ? Sweep<R>::NEAR : 1; }
+
+#else  // row by row
+
+template <int R> DEV constexpr int near_floats() { return 1; }
+
 template <int R>
 DEV void gemv_q4_one_row(const unsigned* words, const unsigned short* scales, const float* x, float* y, int rows,
-                         int cols, int first, float* table) {
-    if constexpr (AHEAD > 1)
-        gemv_q4_sweep<R>(words, scales, x, y, rows, cols, first, table);
-    else
-        for (int row = first; row < first + R && row < rows; ++row)
-            gemv_q4_rows<1, 1>(words, scales, x, y, rows, cols, row);
+                         int cols, int first, float*) {
+    for (int row = first; row < first + R && row < rows; ++row)
+        gemv_q4_rows<1, 1>(words, scales, x, y, rows, cols, row);
 }
+
+#endif
 
 struct Matrix {
     const unsigned* words;
     const unsigned short* scales;
     float* y;
-    int rows;
+    int rows, blocks_before;
 };
 
+// The matrix of three that a block works on, where a block does so many rows.
+DEV Matrix matrix_of(const Matrix (&matrices)[3], int block, int rows_a_block) {
+    Matrix found = matrices[0];
+    int before = 0;
+    for (int i = 1; i < 3 && block >= before + (found.rows + rows_a_block - 1) / rows_a_block; ++i) {
+        before += (found.rows + rows_a_block - 1) / rows_a_block;
+        found = matrices[i];
+    }
+    found.blocks_before = before;
+    return found;
+}
+
 #define GEMV_Q4_ONE_ROW(R)                                                                                            \
-    ENTRY_AT_LEAST(R < 8 ? 4 : 2, gemv_q4_r##R##_m1, const unsigned* words, const unsigned short* scales, const float* x, float* y, int rows, \
-          int cols) {                                                                                                 \
+    ENTRY_AT_LEAST(Sweep<R>::FIT, gemv_q4_r##R##_m1, const unsigned* words, const unsigned short* scales,             \
+                   const float* x, float* y, int rows, int cols) {                                                    \
         BLOCK {                                                                                                       \
-            SHARED(float, table, WARPS * Sweep<R>::TABLE)                                                             \
-            PHASE {                                                                                                   \
-                gemv_q4_one_row<R>(words, scales, x, y, rows, cols, (block * WARPS + warp) * R,                       \
-                                   table + warp * Sweep<R>::TABLE);                                                     \
-            }                                                                                                         \
+            SHARED(float, near, near_floats<R>())                                                          \
+            PHASE { gemv_q4_one_row<R>(words, scales, x, y, rows, cols, (block * WARPS + warp) * R, near); }          \
         }                                                                                                             \
     }                                                                                                                 \
-    ENTRY_AT_LEAST(R < 8 ? 4 : 2, project_r##R, const unsigned* words_a, const unsigned short* scales_a, float* ya, int rows_a,               \
-          const unsigned* words_b, const unsigned short* scales_b, float* yb, int rows_b, const unsigned* words_c,    \
-          const unsigned short* scales_c, float* yc, int rows_c, const float* wd, float* yd, int rows_d,              \
-          const float* we, float* ye, int rows_e, const float* x, int cols) {                                         \
+    ENTRY_AT_LEAST(Sweep<R>::FIT, project_r##R, const unsigned* words_a, const unsigned short* scales_a, float* ya,   \
+                   int rows_a, const unsigned* words_b, const unsigned short* scales_b, float* yb, int rows_b,        \
+                   const unsigned* words_c, const unsigned short* scales_c, float* yc, int rows_c, const float* wd,   \
+                   float* yd, int rows_d, const float* we, float* ye, int rows_e, const float* x, int cols) {         \
         const Matrix matrices[] = {                                                                                   \
             {words_a, scales_a, ya, rows_a}, {words_b, scales_b, yb, rows_b}, {words_c, scales_c, yc, rows_c}};       \
         const int plain = (rows_d + rows_e + WARPS - 1) / WARPS;                                                      \
         BLOCK {                                                                                                       \
-            SHARED(float, table, WARPS * Sweep<R>::TABLE)                                                             \
+            SHARED(float, near, near_floats<R>())                                                          \
+            SHARED(Matrix, chosen, 1)                                                                                 \
+            PHASE { if (warp == 0) store_one(chosen, matrix_of(matrices, block - plain, WARPS * R)); }                \
             PHASE {                                                                                                   \
                 if (block < plain) {                                                                                  \
                     gemv_f32_row(wd, we, x, yd, ye, rows_d, rows_e, cols, block * WARPS + warp);                      \
                     continue;                                                                                         \
                 }                                                                                                     \
-                int at = block - plain;                                                                               \
-                Matrix matrix = matrices[0];                                                                          \
-                for (int i = 1; i < 3 && at >= (matrix.rows + WARPS * R - 1) / (WARPS * R); ++i) {                    \
-                    at -= (matrix.rows + WARPS * R - 1) / (WARPS * R);                                                \
-                    matrix = matrices[i];                                                                             \
-                }                                                                                                     \
-                gemv_q4_one_row<R>(matrix.words, matrix.scales, x, matrix.y, matrix.rows, cols,                       \
-                                   (at * WARPS + warp) * R, table + warp * Sweep<R>::TABLE);                            \
+                const int first = ((block - plain - chosen->blocks_before) * WARPS + warp) * R;                       \
+                gemv_q4_one_row<R>(chosen->words, chosen->scales, x, chosen->y, chosen->rows, cols, first, near);     \
             }                                                                                                         \
         }                                                                                                             \
     }

@@ -11,9 +11,11 @@
 //   PHASE   what one warp does between two barriers; declares `warp`. Only SHARED and global memory outlive it.
 //           Leave it early by `continue`, never by `return` or `break`
 //
+// LANE_IS_THREAD: what is done with threads, and is not there where a warp is one.
+//
 // Bits: a function that rounds is named *_rn, rounds once, to nearest even, and keeps denormals; nothing else rounds.
-// Comparisons, selection by ?:, negation, widening and loads are exact. sum() is the five-step xor tree 16, 8, 4, 2, 1, and
-// sum_of_warps() is ((0+1)+(2+3))+((4+5)+(6+7)). Of a load with a count, the lanes from count on are +0.
+// Comparisons, selection by ?:, negation, widening and loads are exact. sum() is the five-step xor tree 16, 8, 4, 2, 1,
+// and sum_of_warps() is ((0+1)+(2+3))+((4+5)+(6+7)). Of a load with a count, the lanes from count on are +0.
 #pragma once
 
 constexpr int LANES = 32;
@@ -24,12 +26,13 @@ typedef long long Index;  // an offset in elements: a matrix may hold more than 
 
 #ifdef __CUDACC__
 
+#define LANE_IS_THREAD 1
 #define DEV __device__ __forceinline__
 #define ENTRY(NAME, ...) extern "C" __global__ void __launch_bounds__(BLOCK_WIDTH) NAME(__VA_ARGS__)
 #define ENTRY_AT_LEAST(BLOCKS, NAME, ...) \
     extern "C" __global__ void __launch_bounds__(BLOCK_WIDTH, BLOCKS) NAME(__VA_ARGS__)
 #define BLOCK if ([[maybe_unused]] const int block = (int)blockIdx.x; true)
-#define SHARED(TYPE, NAME, COUNT) __shared__ TYPE NAME[COUNT];
+#define SHARED(TYPE, NAME, COUNT) __shared__ __align__(16) TYPE NAME[COUNT];
 #define PHASE for (int warp = (int)threadIdx.x / LANES, once = 1; once; once = 0, __syncthreads())
 
 #define UNROLLED _Pragma("unroll")
@@ -83,29 +86,73 @@ template <typename T> DEV void store_one(T* p, T a) { if (lane_index() == 0) *p 
 DEV void reload() {}
 DEV void warp_barrier() { __syncwarp(); }  // loads stay before it, and what lanes wrote can be read by the others
 
-// load_own(own(p) + n) is load(p + n), where the lane's place is added to p once and for all n; load_own_once is for
-// what nobody reads again, and leaves the caches to the rest.
-template <typename T> DEV const T* own(const T* p) { return p + lane_index(); }
-template <typename T> DEV T load_own(const T* p, int count) { return lane_index() < count ? *p : T(0); }
-template <typename T> DEV T load_own_once(const T* p, int count) { return lane_index() < count ? __ldcs(p) : T(0); }
-
-// R rows side by side in a warp: lane l is element l % (LANES / R) of row l / (LANES / R).
-template <typename T, int R> struct Pieces {
-    const T* own;
+// W rows side by side in a warp: a thread holds W neighbouring lanes of one of them, from spread_lane() on of the row
+// spread_row(), so what the lanes of a row share is worked out once for W. Loads are given the thread's own p.
+template <typename T, int W> struct alignas(sizeof(T) * W) Spread {
+    T lane[W];
 };
-template <int R, typename T, typename Row> DEV Pieces<T, R> pieces(Row row) {
-    return {row(lane_index() / (LANES / R)) + lane_index() % (LANES / R)};
+template <int W> DEV int spread_row() { return (int)(threadIdx.x % LANES / (LANES / W)); }
+template <int W> DEV int spread_lane() { return (int)(threadIdx.x % (LANES / W) * W); }
+template <int W, typename T> DEV Spread<T, W> load_spread(const T* p) { return *(const Spread<T, W>*)p; }
+template <int W> DEV Spread<float, W> load_spread(const float* p, int count) {
+    Spread<float, W> a;
+    UNROLLED for (int w = 0; w < W; ++w) a.lane[w] = spread_lane<W>() + w < count ? p[w] : 0.f;
+    return a;
 }
-template <typename T, int R> DEV T load(Pieces<T, R> p, int on, int count) {
-    return lane_index() % (LANES / R) < count ? p.own[on] : T(0);
+// What nobody reads again leaves the caches to the rest.
+template <int W> DEV Spread<unsigned, W> load_spread_once(const unsigned* p) {
+    if constexpr (W == 1) return {__ldcs(p)};
+    if constexpr (W == 2) {
+        const uint2 a = __ldcs((const uint2*)p);
+        return {a.x, a.y};
+    }
+    if constexpr (W == 4) {
+        const uint4 a = __ldcs((const uint4*)p);
+        return {a.x, a.y, a.z, a.w};
+    }
+}
+
+// near[N], in shared memory, is x[N] once all warps of the block have been here; of x[count < N] it is that, and zeros
+// up to the end of a piece of P.
+template <int N, int P> DEV void bring_near(float* near, const float* x, int count) {
+    constexpr int WIDE = 4, EACH = N / (WIDE * BLOCK_WIDTH);
+    static_assert(EACH * WIDE * BLOCK_WIDTH == N && N % P == 0);
+    typedef Spread<float, WIDE> Four;
+    const int first = (int)threadIdx.x * WIDE;
+    __syncthreads();
+    if (count >= N) {
+        Four some[EACH];
+        UNROLLED for (int i = 0; i < EACH; ++i) some[i] = *(const Four*)(x + first + i * WIDE * BLOCK_WIDTH);
+        UNROLLED for (int i = 0; i < EACH; ++i) *(Four*)(near + first + i * WIDE * BLOCK_WIDTH) = some[i];
+    } else {
+#pragma unroll 1
+        for (int at = first; at < (count + P - 1) / P * P; at += WIDE * BLOCK_WIDTH)
+            UNROLLED for (int i = at; i < at + WIDE; ++i) near[i] = i < count ? x[i] : 0.f;
+    }
+    __syncthreads();
 }
 
 // Lane l gets what lane l ^ STEP holds.
 template <int STEP, typename T> DEV T across(T a) { return __shfl_xor_sync(0xffffffffu, a, STEP); }
 template <typename T> DEV T common(T a) { return a; }  // the value that every lane holds
 
+// sum() of each of W rows side by side, in the threads of that row.
+template <int W> DEV float sum(Spread<float, W> a) {
+    UNROLLED for (int w = 0; w < W; ++w) {
+        a.lane[w] = add_rn(a.lane[w], across<16 / W>(a.lane[w]));
+        a.lane[w] = add_rn(a.lane[w], across<8 / W>(a.lane[w]));
+        a.lane[w] = add_rn(a.lane[w], across<4 / W>(a.lane[w]));
+        if constexpr (W < 4) a.lane[w] = add_rn(a.lane[w], across<2 / W>(a.lane[w]));
+        if constexpr (W < 2) a.lane[w] = add_rn(a.lane[w], across<1 / W>(a.lane[w]));
+    }
+    if constexpr (W == 4) return add_rn(add_rn(a.lane[0], a.lane[2]), add_rn(a.lane[1], a.lane[3]));
+    if constexpr (W == 2) return add_rn(a.lane[0], a.lane[1]);
+    return a.lane[0];
+}
+
 #else
 
+#define LANE_IS_THREAD 0
 #define DEV inline __attribute__((always_inline))
 #define ENTRY(NAME, ...) extern "C" void NAME(int block_lo, int block_hi, __VA_ARGS__)
 #define ENTRY_AT_LEAST(BLOCKS, NAME, ...) ENTRY(NAME, __VA_ARGS__)
@@ -181,25 +228,6 @@ template <typename T> DEV void store(T* p, Vector<T> a, int count) {
 template <typename T> DEV void store_one(T* p, T a) { *p = a; }
 DEV void reload() { asm volatile("" ::: "memory"); }  // what was loaded is loaded again: unrolled code must not spill
 DEV void warp_barrier() {}
-
-template <typename T> DEV const T* own(const T* p) { return p; }
-template <typename T> DEV Vector<T> load_own(const T* p, int count) { return load(p, count); }
-template <typename T> DEV Vector<T> load_own_once(const T* p, int count) { return load(p, count); }
-
-template <typename T, int R> struct Pieces {
-    const T* rows[R];
-};
-template <int R, typename T, typename Row> DEV Pieces<T, R> pieces(Row row) {
-    Pieces<T, R> found;
-    for (int r = 0; r < R; ++r) found.rows[r] = row(r);
-    return found;
-}
-template <typename T, int R> DEV Vector<T> load(const Pieces<T, R>& p, int on, int count) {
-    T lanes[LANES];
-    for (int r = 0; r < R; ++r)
-        for (int i = 0; i < LANES / R; ++i) lanes[r * (LANES / R) + i] = i < count ? p.rows[r][on + i] : T(0);
-    return load(lanes);
-}
 
 #define PAIR(L) (L) ^ STEP, ((L) + 1) ^ STEP
 #define OCTET(L) PAIR(L), PAIR(L + 2), PAIR(L + 4), PAIR(L + 6)

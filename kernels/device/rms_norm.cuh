@@ -7,7 +7,7 @@
 #pragma once
 #include "lanes.cuh"
 
-constexpr int CHUNKS = AHEAD > 1 ? 4 : 1;  // of 32 columns, loaded before the first is used
+constexpr int CHUNKS = AHEAD > 1 ? 20 : 1;  // of 32 columns, loaded before the first is used: 5120 columns by 8 warps
 
 // 1 / sqrt(sum_of_squares / n + eps)
 DEV float rms_scale(float sum_of_squares, int n, float eps) {

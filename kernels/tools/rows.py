@@ -199,7 +199,7 @@ MATRICES = (
     *((rows, 256) for rows in (1, 7, 8, 9, 48, 512)),
     *((32, cols) for cols in (5120, 6144, 17408)),
 )
-SMALL_MATRICES = ((13, 33), (8, 256), (9, 257))
+SMALL_MATRICES = ((13, 33), (8, 256), (9, 257), (9, 5409))
 
 
 def _matrices(small: bool) -> dict[str, Case]:

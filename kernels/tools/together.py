@@ -29,7 +29,7 @@ FORMS = ("apart", "together")
 Q4_AT_ONCE = 3
 
 # rows of three q4 matrices and of two f32 ones, and the columns of all: tails of each, one absent, 27B's widths
-SMALL = ((13, 9, 5, 3, 2, 257), (8, 0, 0, 0, 0, 33))
+SMALL = ((13, 9, 5, 3, 2, 257), (8, 0, 0, 0, 0, 33), (13, 9, 5, 3, 2, 5409))
 ALL = (*SMALL, (1, 1, 1, 0, 0, 1), (40, 24, 8, 6, 6, 256), (33, 64, 0, 1, 8, 1021), (70, 9, 17, 48, 48, 5120))
 WIDTHS = (33, 64, 257)
 ALL_WIDTHS = (*WIDTHS, 1, 31, 256, 1021, 1024, 5120)
