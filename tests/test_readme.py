@@ -15,7 +15,7 @@ from pipeline.records import Result
 TOP = Path(__file__).parent.parent
 TEXT = (TOP / "README.md").read_text()
 ROW = re.compile(
-    r"^\| (?P<block>(?!block)[a-z0-9]+) \| [^|]+ \| (?P<cpu>[^|]+#\d+) \| (?P<cuda>[^|]+) \|[^|]*\|$", re.M
+    r"^\| (?P<block>(?!block)[a-z0-9-]+) \| [^|]+ \| (?P<cpu>[^|]+#\d+) \| (?P<cuda>[^|]+) \|[^|]*\|$", re.M
 )
 PERFORMANCE = re.compile(r"^<!-- performance -->\n(?P<text>.*?)<!-- end of performance -->$", re.M | re.S)
 CELL = re.compile(r"(?P<bytes>[\d,]+) \((?P<more>[+-][\d,]+|first)\) #(?P<record>\d+)")
