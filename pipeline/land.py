@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pipeline import durable, kit, ledger, machine, protocol, prove, registrar, report, stage, views
+from pipeline import durable, kit, ledger, machine, protocol, prove, registrar, report, stage, verify, views
 from pipeline.errors import BaselineMismatch, EvidenceError, UsageError, Waiting
 from pipeline.house import House, Say
 from pipeline.kit import Kit
@@ -173,6 +173,8 @@ def rehearse(house: House, staged: Staged, say: Say) -> Ended:
     say(report.decision(decision, sizes=measured))
     code, rest = CODES[decision.verdict], "nothing was written"
     word = {"landed": "would land", "refused": "would be refused", "inconclusive": "inconclusive"}[decision.verdict]
+    if staged.proof and code == 0:
+        verify.require_lanes(house, staged.plan.target, say)
     if staged.proof:
         word, rest = ("sound" if code == 0 else decision.verdict), f"the tree is what record {staged.proof} promoted"
     elif staged.taken.dirty and code == 0:

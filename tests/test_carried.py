@@ -74,6 +74,34 @@ def test_blocks_in_a_row_are_carried_in_one_kit_and_judged_in_order(lab: Scene) 
     assert lab.run("audit", "--deep", "--subject", "adder").code == 0
 
 
+def test_a_lane_may_lag_behind_what_another_landed_and_behind_nothing_else(lab: Scene) -> None:
+    """An edit that moves no byte of one lane is red for the lane whose bytes it moves, until it is landed."""
+    manifest = lab.adder / "landing.toml"
+    head, tail = manifest.read_text().split("[target.lab]", 1)
+    manifest.write_text(head + "[target.lab]" + tail.replace('"-shared"', '"-DLAB", "-shared"', 1))
+    lab.commit("a lane with a text of its own")
+    for block in ("sum", "scale", "clip"):
+        assert lab.run("land", block, "--subject", "adder").code == 0
+        lab.commit(f"records of {block}")
+    assert proved(lab, waiting(lab, "sum")).code == 0
+    lab.commit("records of sum in the lab")
+    verify = ("verify", "--subject", "adder")
+    assert lab.run(*verify).code == 0
+    lab.edit("adder.c", "#define ROWS_MAX 8", "#define ROWS_MAX 8\n#ifdef LAB\nint lab_only = 1;\n#endif")
+    for _ in ("dirty", "committed"):
+        for command in (verify, ("land", "--subject", "adder")):
+            done = lab.run(*command)
+            assert done.code == 3 and "adder for lab: the tree builds to" in done.err, done
+        lab.commit("only the lab sees it")
+    lab.edit("adder.c", "int lab_only = 1;", "int lab_only = 2;")
+    lab.edit("adder.c", "#define ROWS_MAX 8", "#define ROWS_MAX 8\n#ifndef LAB\nint all_but_lab = 1;\n#endif")
+    lab.commit("both lanes see it")
+    assert lab.run("land", "clip", "--subject", "adder").code == 0
+    lab.commit("records of clip again")
+    done = lab.run(*verify)
+    assert done.code == 0 and "lab lags behind the tree" in done.out, done
+
+
 OLDER = """
 [check.older]
 since = "scale"
