@@ -77,7 +77,7 @@ class Job:
     teeth: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: the digests of its trees are kept with it
 class Plan:
     """Everything that is decided before the first measurement. The verdict is a function of this and the evidence."""
 
@@ -139,12 +139,12 @@ class Plan:
 
     def reads(self, argv: Sequence[str], *, of: str, tree: str) -> tuple[Input, ...]:
         """Digest and origin of all that a command of this plan is given: its tree, then each of its placeholders."""
-        rows = [_input("tree", f"{tree} tree", self._tree_digest(tree))]
+        rows = [_input("tree", f"{tree} tree", self._digests[tree])]
         for word in placeholders.words(argv):
             if word.startswith("input:"):
                 _, digest, origin = self.inputs[word.removeprefix("input:")]
             elif word.startswith("tools:"):
-                digest, origin = self._tree_digest(word), f"{word} tree"
+                digest, origin = self._digests[word], f"{word} tree"
             elif word in ("python", "out"):
                 continue
             else:
@@ -153,11 +153,12 @@ class Plan:
             rows.append(_input(f"{{{word}}}", origin, digest))
         return tuple(rows)
 
-    def _tree_digest(self, name: str) -> str:
-        trees = [self.trees[name]]
-        while trees[-1].over:
-            trees.append(self.trees[trees[-1].over])
-        return _digest(tuple(tree.files for tree in reversed(trees)))
+    @functools.cached_property
+    def _digests(self) -> dict[str, str]:
+        """The digest of every tree: of [[path, digest], …], its own rows over those of the tree below."""
+        trees = {name: self.tree(name) for name in self.trees}
+        rows = {name: sorted((path, digest) for path, (digest, _) in tree.items()) for name, tree in trees.items()}
+        return {name: canonical.sha256(canonical.dumps(listed)) for name, listed in rows.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,10 +233,3 @@ class Evidence:
 @functools.lru_cache(maxsize=64)  # many jobs of a plan are given the same
 def _input(name: str, origin: str, digest: str) -> Input:
     return Input(name=name, origin=origin, digest=digest)
-
-
-@functools.lru_cache(maxsize=64)
-def _digest(trees: tuple[tuple[tuple[str, str, int], ...], ...]) -> str:
-    """The digest of [[path, digest], …] of trees' files that lie over each other, the lowest first."""
-    rows = {path: digest for files in trees for path, digest, _ in files}
-    return canonical.sha256(canonical.dumps(sorted(rows.items())))

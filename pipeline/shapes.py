@@ -96,8 +96,7 @@ def _list_reader(kind: Any) -> Reader:
             return tuple(value)
         made: list[Any] = []
         try:
-            for one in value:
-                made.append(item(one))
+            made.extend(map(item, value))
         except ShapeError as error:
             raise error.inside(f"[{len(made)}]") from None
         return tuple(made)
@@ -152,17 +151,76 @@ def _sets_of(kind: Any) -> tuple[set[Any], ...]:
 
 
 def _dataclass_reader(kind: Any) -> Reader:
+    """A row that is as it should be is read at once; any other by `careful`, which says what is wrong with it."""
     hints = typing.get_type_hints(kind)
-    rows: dict[str, tuple[str, Any, Reader]] = {}
-    needed: list[str] = []
-    absent: dict[str, None] = {}
-    for field in dataclasses.fields(kind):
-        rows[camel(field.name)] = (field.name, hints[field.name], _reader(hints[field.name]))
-        if type(None) in typing.get_args(hints[field.name]):
-            absent[field.name] = None
-        else:
-            needed.append(camel(field.name))
-    wanted = frozenset(needed)
+    fields = [(camel(f.name), f.name, hints[f.name]) for f in dataclasses.fields(kind)]
+    absent = [field for field in fields if type(None) in typing.get_args(field[2])]
+    needed = [field for field in fields if field not in absent]
+    rows = {key: (name, _reader(hint)) for key, name, hint in fields}
+    careful = _careful_reader(kind, rows, dict.fromkeys(name for _, name, _ in absent))
+    row_of = operator.itemgetter(*(key for key, _, _ in needed), needed[0][0])  # of two names or more it makes a tuple
+    types_of = tuple(_json_type(hint) for _, _, hint in (*needed, needed[0]))
+    inner = [(i, _reader(hint)) for i, (_, _, hint) in enumerate(needed) if hint not in SCALARS]
+    others = [(key, _reader(hint)) for key, _, hint in absent]
+    make = _maker(kind, [name for _, name, _ in (*needed, *absent)])
+
+    def read(value: Any) -> Any:
+        try:
+            row = row_of(value)
+            if tuple(map(type, row)) != types_of:
+                return careful(value)
+            made = list(row[:-1])
+            for i, reader in inner:
+                made[i] = reader(made[i])
+            made += [None if (one := value.get(key)) is None else reader(one) for key, reader in others]
+        except (KeyError, TypeError, ShapeError):
+            return careful(value)
+        return make(made) if len(value) == len(made) - made.count(None) else careful(value)
+
+    return read if inner or others else _remembered(row_of, types_of, make, careful)
+
+
+def _remembered(row_of: Reader, types_of: tuple[type, ...], make: Reader, careful: Reader) -> Reader:
+    """The same for rows of scalars, but equal ones, which evidence holds by the hundred, are made once."""
+    known: dict[tuple[Any, ...], Any] = {}
+
+    def look(value: Any) -> Any:
+        try:
+            row = row_of(value)
+            if len(value) != len(types_of) - 1 or tuple(map(type, row)) != types_of:
+                return careful(value)
+        except (KeyError, TypeError):
+            return careful(value)
+        made = known.get(row)
+        if made is None:
+            if len(known) > REMEMBERED_MAX:
+                known.clear()
+            made = known[row] = make(row)
+        return made
+
+    return look
+
+
+def _maker(kind: Any, names: list[str]) -> Reader:
+    """A frozen dataclass of its values in this order, by its slots: its own __init__ takes twice as long."""
+    if not hasattr(kind, "__slots__"):
+        return lambda row: kind(**dict(zip(names, row, strict=True)))
+    puts = [getattr(kind, name).__set__ for name in names]
+    check = getattr(kind, "__post_init__", None)
+
+    def make(row: Any) -> Any:
+        made = object.__new__(kind)
+        for put, value in zip(puts, row, strict=False):  # of scalars, the first stands at the end again
+            put(made, value)
+        if check is not None:
+            check(made)
+        return made
+
+    return make
+
+
+def _careful_reader(kind: Any, rows: Mapping[str, tuple[str, Reader]], absent: dict[str, None]) -> Reader:
+    """`rows`: key to field and its reader; `absent`: the fields that may be."""
 
     def read(value: Any) -> Any:
         if type(value) is not dict:
@@ -171,43 +229,21 @@ def _dataclass_reader(kind: Any) -> Reader:
         for key, one in value.items():
             if key not in rows:
                 raise ShapeError(f"has the unknown key {key!r}")
-            name, hint, reader = rows[key]
-            if type(one) is hint:  # a scalar, as most are
-                made[name] = one
-                continue
+            name, reader = rows[key]
             if one is None:
                 raise ShapeError("is null, and may only be absent", f".{key}")
             try:
                 made[name] = reader(one)
             except ShapeError as error:
                 raise error.inside(f".{key}") from None
-        if not wanted <= value.keys():
-            raise ShapeError(f"lacks {next(key for key in needed if key not in value)!r}")
+        lacking = next((key for key, (name, _) in rows.items() if name not in made), None)
+        if lacking is not None:
+            raise ShapeError(f"lacks {lacking!r}")
         return kind(**made)
 
-    return _remembered(read, kind) if all(hint in SCALARS for _, hint, _ in rows.values()) else read
+    return read
 
 
-def _remembered(read: Reader, kind: Any) -> Reader:
-    """The same, but equal rows of scalars, which evidence holds by the hundred, are made once."""
-    names = tuple(key for key, _ in keys(kind))
-    row_of = operator.itemgetter(*names, names[0])  # of two names or more it makes a tuple
-    hints = tuple(map(typing.get_type_hints(kind).get, (field.name for field in dataclasses.fields(kind))))
-    types_of = (*hints, hints[0])
-    known: dict[tuple[Any, ...], Any] = {}
-
-    def look(value: Any) -> Any:
-        try:
-            row = row_of(value)
-            if len(value) != len(names) or tuple(map(type, row)) != types_of:
-                return read(value)
-            made = known.get(row)
-        except (KeyError, TypeError):
-            return read(value)
-        if made is None:
-            if len(known) > REMEMBERED_MAX:
-                known.clear()
-            made = known[row] = read(value)
-        return made
-
-    return look
+def _json_type(hint: Any) -> type:
+    """The type that JSON's own reader gives for it."""
+    return hint if hint in SCALARS else list if typing.get_origin(hint) is tuple else dict
