@@ -42,10 +42,10 @@ def audit(
     with _deriving(house, book):
         _objects(house, book, say)
         house.require_kept()
+        _history(house, book, base, say)
     say("claims    every record follows from its archived plan, evidence and source")
     views.require(house, book)
     say("views     current and previous are what the newest promotes name")
-    _history(house, book, base, say)
     if deep:
         _deep(house, book, say, strict=strict)
     return book

@@ -77,12 +77,12 @@ def test_what_was_landed_is_sound(where: House) -> None:
         "ledger    6 records, each follows the one before",
         f"archive   9 objects, {sum(len(d) for n, d in before.items() if 'archive' in n):,} bytes, "
         "every one is what its name says",
+        "history   no commit changed, renamed or removed a record or an archived object",
         "claims    every record follows from its archived plan, evidence and source",
         "views     current and previous are what the newest promotes name",
-        "history   no commit changed, renamed or removed a record or an archived object",
     ]
     assert landings.stored(where) == before
-    assert audited(where, base="HEAD")[-1] == "history   every record and object of HEAD is still there"
+    assert "history   every record and object of HEAD is still there" in audited(where, base="HEAD")
 
 
 def test_an_empty_ledger_is_sound(tmp_path: Path) -> None:
@@ -632,7 +632,7 @@ def test_what_another_toolchain_made_is_listed_with_its_pins_and_counted(where: 
 def test_a_long_ledger_is_audited_on_all_processors_with_the_same_result(where: House) -> None:
     """Sound where every record is; the first that is not is named, as if they were taken in order."""
     grown = history.grow(where, audit.SPAN * 2 + 6)
-    assert audited(grown)[2] == "claims    every record follows from its archived plan, evidence and source"
+    assert "claims    every record follows from its archived plan, evidence and source" in audited(grown)
     book = [*grown.ledger.read()]
     for sequence in (audit.SPAN + 20, len(book) - 1):
         at = next(i for i in range(sequence, 0, -1) if isinstance(book[i - 1], Result))
