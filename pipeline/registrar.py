@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline import canonical, durable, kit, ledger, machine, protocol, prove, sizes, source, timing, tree, views
 from pipeline.baselines import CURRENT
 from pipeline.claims import Artifact, Digest, Sizes
-from pipeline.errors import EvidenceError, UsageError
+from pipeline.errors import EvidenceError, LandingError, UsageError
 from pipeline.house import House, Say, command_line, environment
 from pipeline.kit import Kit
 from pipeline.proof import CANDIDATE, Evidence, Plan
@@ -236,15 +236,30 @@ def measured(plan: Plan, objects: Mapping[str, bytes], room: Path) -> Sizes:
 
 
 def rehearsed(house: House, plan: Plan, objects: Mapping[str, bytes]) -> tuple[Decision, Sizes]:
-    """A plan proved and judged without a record, and its sizes; nothing of it is left. Raises EvidenceError."""
+    """A plan proved and judged without a record, and its sizes; nothing of it is left. Raises LandingError.
+
+    One that was interrupted leaves what it has done, and the next one of the very same plan goes on from there.
+    """
     room = house.workspace("rehearsal")
-    shutil.rmtree(room, ignore_errors=True)
-    try:
-        kit.pack(room / "kit", [plan], objects)
-        (evidence,) = prove.prove(room / "kit", room / "evidence.json")
-        return judged(plan, evidence), measured(plan, objects, room / "sizes")
-    finally:
+    if not _begun(room, plan):
         shutil.rmtree(room, ignore_errors=True)
+        kit.pack(room / "kit", [plan], objects)
+    try:
+        (evidence,) = prove.prove(room / "kit", room / "evidence.json")
+        made = judged(plan, evidence), measured(plan, objects, room / "sizes")
+    except Exception:
+        shutil.rmtree(room, ignore_errors=True)
+        raise
+    shutil.rmtree(room, ignore_errors=True)
+    return made
+
+
+def _begun(room: Path, plan: Plan) -> bool:
+    """True if an earlier proof of this plan was interrupted there before it had its evidence."""
+    try:
+        return kit.load(room / "kit").plans == (plan,) and not (room / "evidence.json").exists()
+    except LandingError:
+        return False
 
 
 def judged(plan: Plan, evidence: Evidence) -> Decision:

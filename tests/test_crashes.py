@@ -235,3 +235,25 @@ def test_an_interrupted_landing_of_another_tree_is_void(tmp_path: Path) -> None:
     void = sound(scene)[4]
     assert isinstance(void, records.Void)
     assert "changed before there was a verdict" in void.why
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_matrix_of_teeth_goes_on_after_a_crash(tmp_path: Path, number: signal.Signals) -> None:
+    """What was run is not run again, unless the tree is another; when the matrix is whole, nothing of it is left."""
+    scene = walks.landed().copy(tmp_path / "same")
+    scene.hold("runs/twice@another-name/1")
+    process = scene.start("teeth", "--subject", "adder")
+    command = scene.held()
+    walks.until(lambda: len([*scene.root.glob(".landing/rehearsal/*/*/done/job-*")]) == JOBS - 1)
+    process.send_signal(number)
+    assert walks.ended(process).code == (7 if number == signal.SIGINT else -number)
+    walks.until(lambda: not walks.alive(command))
+    scene.let_go()
+    other = scene.copy(tmp_path / "other")
+    other.edit("adder.c", "#define ROWS_MAX 8", "#define ROWS_MAX 9")
+    other.edit("landing.toml", '#define ROWS_MAX 8"', '#define ROWS_MAX 9"')
+    for left, jobs in ((scene, 1), (other, JOBS)):
+        before = len([line for line in left.ran() if " dump " in line])
+        assert left.run("teeth", "--subject", "adder").last.startswith("SHARP: 1 mutants, 1 neutral, 1 checks")
+        assert len([line for line in left.ran() if " dump " in line]) - before == 2 * jobs
+        assert not (left.root / ".landing" / "rehearsal").exists()
