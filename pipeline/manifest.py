@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pipeline import durable, fields, placeholders
 from pipeline.fields import NEEDED, Keys, Place
+from pipeline.proof import ROLES
 from pipeline.subject import (
     Bench,
     Block,
@@ -240,6 +241,8 @@ def _check(place: Place, name: str, row: dict[str, Any], rows: _Rows) -> Check:
 def _mutant(place: Place, name: str, row: dict[str, Any], rows: _Rows) -> Mutant:
     row = rows.alive(place, row)
     rows.refer(place.at("caught_by"), "check", row["caught_by"])
+    if name in ROLES:
+        raise place.wrong("is the word for an artifact that is no mutant", "give it another name")
     if row["neutral"] == bool(row["caught_by"]):
         what = "is both neutral and caught" if row["neutral"] else "is neither caught nor neutral"
         raise place.at("caught_by").wrong(what, "name the checks that must catch it, or say neutral = true")
