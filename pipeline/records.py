@@ -145,9 +145,10 @@ def from_bytes(data: bytes) -> Record:
     keys = ["_type", "predicate", "predicateType", "subject"]
     need(isinstance(statement, dict) and sorted(statement) == keys, "not a Statement")
     need(statement["_type"] == STATEMENT, "not an in-toto Statement v1")
-    made = {f"urn:kestrel:landing:{name}:v1": made for name, made in KINDS.items()}.get(statement["predicateType"])
-    if made is None:
-        raise ValueError(f"unknown kind {statement['predicateType']!r}")
+    named, known = statement["predicateType"], {f"urn:kestrel:landing:{name}:v1": made for name, made in KINDS.items()}
+    if not isinstance(named, str) or named not in known:
+        raise ValueError(f"unknown kind {named!r:.80}")
+    made = known[named]
     return canonical.typed(made, {**_object(statement["predicate"]), "artifact": _artifact(statement["subject"])})
 
 

@@ -124,6 +124,8 @@ def _statement(**changes: Any) -> bytes:
         (_stored() + b"\n", "not in canonical form"),
         (_statement(predicateType="urn:kestrel:landing:void:v2"), "unknown kind 'urn:kestrel:landing:void:v2'"),
         (_statement(predicateType="urn:kestrel:landing:approve:v1"), "unknown kind"),
+        (_statement(predicateType=[]), r"unknown kind \[\]"),
+        (_statement(predicateType=None), "unknown kind None"),
         (_statement(_type="https://in-toto.io/Statement/v2"), "not an in-toto Statement v1"),
         (_statement(signature="x"), "not a Statement"),
         (_statement(subject=[]), "one subject"),
