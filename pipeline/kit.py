@@ -90,7 +90,9 @@ def load(folder: Path) -> Kit:
 
 def read_plan(data: bytes) -> Plan:
     """The plan whose bytes these are, in the one spelling that `Plan.to_bytes` has. Raises ValueError."""
-    return canonical.typed(Plan, canonical.loads(data), "plan")
+    made = canonical.typed(Plan, canonical.loads(data), "plan")
+    made.require_whole()
+    return made
 
 
 def evidence_of(data: bytes) -> Evidence:

@@ -77,7 +77,7 @@ class Job:
     teeth: bool
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots: the digests of its trees are kept with it
+@dataclass(frozen=True, kw_only=True)  # without slots: what is asked of it again and again is kept with it
 class Plan:
     """Everything that is decided before the first measurement. The verdict is a function of this and the evidence."""
 
@@ -132,6 +132,26 @@ class Plan:
         below = self.tree(tree.over) if tree.over else {}
         return below | {path: (digest, mode) for path, digest, mode in tree.files}
 
+    def require_whole(self) -> None:
+        """Raises ValueError unless the plan holds all that its jobs, benches and figures refer to."""
+        for name, tree in self.trees.items():
+            below = [name]
+            while tree.over:
+                if tree.over in below or tree.over not in self.trees:
+                    raise ValueError(f"the tree {name} lies over {tree.over}, which is no tree below it")
+                below.append(tree.over)
+                tree = self.trees[tree.over]
+        checks = {check.id: check for check in self.checks}
+        try:
+            self.artifacts[CANDIDATE], self.trees[CANDIDATE]
+            for job in self.jobs:
+                for argv in checks[job.check].commands(teeth=job.teeth):
+                    self.reads(argv, of=job.of, tree=job.tree)
+            for command in [bench.command for bench in self.benches] + [figure.command for figure in self.figures]:
+                self.reads(command, of=CANDIDATE, tree=CANDIDATE)
+        except KeyError as error:
+            raise ValueError(f"it refers to {error}, which it does not hold") from None
+
     def role(self, word: str, *, of: str) -> str:
         """Which of the artifacts a placeholder stands for, in a run of `of`; the control is a copy of the baseline."""
         role = of if word in ("candidate", "artifact") else word
@@ -139,8 +159,19 @@ class Plan:
 
     def reads(self, argv: Sequence[str], *, of: str, tree: str) -> tuple[Input, ...]:
         """Digest and origin of all that a command of this plan is given: its tree, then each of its placeholders."""
+        key = (placeholders.words(argv), of, tree)
+        if key not in self._read:
+            self._read[key] = self._inputs(*key)
+        return self._read[key]
+
+    @functools.cached_property
+    def _read(self) -> dict[tuple[tuple[str, ...], str, str], tuple[Input, ...]]:
+        """What was asked of `reads`: most commands of a plan are given what others are."""
+        return {}
+
+    def _inputs(self, words: tuple[str, ...], of: str, tree: str) -> tuple[Input, ...]:
         rows = [_input("tree", f"{tree} tree", self._digests[tree])]
-        for word in placeholders.words(argv):
+        for word in words:
             if word.startswith("input:"):
                 _, digest, origin = self.inputs[word.removeprefix("input:")]
             elif word.startswith("tools:"):

@@ -173,7 +173,7 @@ def _dataclass_reader(kind: Any) -> Reader:
             for i, reader in inner:
                 made[i] = reader(made[i])
             made += [None if (one := value.get(key)) is None else reader(one) for key, reader in others]
-        except (KeyError, TypeError, ShapeError):
+        except (KeyError, TypeError, ValueError, ShapeError):
             return careful(value)
         return make(made) if len(value) == len(made) - made.count(None) else careful(value)
 

@@ -10,6 +10,7 @@ import shutil
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,31 @@ def test_a_tampered_kit_is_not_opened(packed: Path, name: str) -> None:
     with pytest.raises(IntegrityError, match=r"not a kit: .*; carry the kit again") as caught:
         kit.load(packed)
     assert caught.value.exit_code == 3
+
+
+OVER = {"candidate": drawn.Tree(files=(), over="wrong"), "wrong": drawn.Tree(files=(), over="candidate")}
+OTHER_JOB = {"check": "thrice", "of": "other", "tree": "other"}
+INCOMPLETE: dict[str, dict[str, Any]] = {
+    "trees that lie over each other": {"trees": OVER},
+    "a tree over itself": {"trees": {"candidate": drawn.Tree(files=(), over="candidate")}},
+    "a tree over one that is not there": {"trees": {"candidate": drawn.Tree(files=(), over="nothing")}},
+    "no tree": {"trees": {}},
+    "no artifact": {"artifacts": {}},
+    "no check": {"checks": ()},
+    "no input": {"checks": (drawn.check(sides=(("{input:data}", "{candidate}", "{out}"),) * 2),), "inputs": {}},
+    **{f"a job of another {name}": {name: word} for name, word in OTHER_JOB.items()},
+}
+
+
+@pytest.mark.parametrize("name", INCOMPLETE)
+def test_a_plan_that_lacks_what_it_refers_to_is_not_read(name: str) -> None:
+    """Whoever forged it: it is no plan, wherever it is read from, and nothing of it is run or judged."""
+    whole, changes = plan(), INCOMPLETE[name]
+    assert kit.read_plan(whole.to_bytes()) == whole
+    if set(changes) <= set(OTHER_JOB):
+        changes = {"jobs": (dataclasses.replace(whole.jobs[0], **changes), *whole.jobs[1:])}
+    with pytest.raises(ValueError, match=r"lies over|refers to '"):
+        kit.read_plan(dataclasses.replace(whole, **changes).to_bytes())
 
 
 @pytest.mark.parametrize("name", ["kit.json", "objects.tar.xz"])
