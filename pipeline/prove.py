@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import shutil
+import signal
 import time
 from concurrent.futures import as_completed
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 from pipeline import canonical, commands, durable, kit, machine, outputs, placeholders, timing, verbs
 from pipeline.claims import Input, without_folders
-from pipeline.errors import BuildError, UsageError
+from pipeline.errors import BuildError, MachineError, UsageError
 from pipeline.progress import track
 from pipeline.proof import (
     CANDIDATE,
@@ -121,6 +122,9 @@ class _Proof:
             sides.append(self._side(check, job, argv, folders[-1]))
             if self.plan.stops(job) and verbs.alone(check, sides[i], i):
                 break
+        if any(side.code == -signal.SIGKILL and not side.timed_out for side in sides):
+            todo = "see to memory, and run the same command again"
+            raise MachineError(f"check {check.id}", "a command of it was killed from outside", todo)
         failed = any(side.code or side.timed_out for side in sides)
         if failed:
             durable.require_room(room)

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 import venv
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from pipeline import canonical, kit, protocol, prove, timing, verbs
-from pipeline.errors import BuildError, IntegrityError, ManifestError, UsageError, Waiting
+from pipeline.errors import BuildError, IntegrityError, MachineError, ManifestError, UsageError, Waiting
 from pipeline.proof import CANDIDATE, ROLES, Evidence, Plan
 from pipeline.room import Room
 from pipeline.subject import Bench, Figure, Refusal
@@ -322,6 +323,15 @@ def test_a_sample_is_a_process_of_its_own_whose_command_line_gives_no_role_away(
     assert [sample.role for sample in evidence.samples] == roles
     assert {sample.medians_ps["sum"] for sample in evidence.samples} == {1_000_000}
     assert {sample.rounds["sum"] for sample in evidence.samples} == {3}
+
+
+def test_a_command_that_something_killed_is_no_verdict(tmp_path: Path) -> None:
+    """SIGKILL comes from outside, as where memory has run out: nothing is held against the candidate."""
+    with pytest.raises(MachineError, match="check twice: a command of it was killed from outside") as caught:
+        proved(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    assert caught.value.exit_code == 4
+    _, evidence = proved(tmp_path / "other", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    assert {side.code for side in evidence.jobs[0].sides} == {-signal.SIGSEGV}
 
 
 WRITES = "import json, pathlib, sys\nout = pathlib.Path(sys.argv[2])\n(out / 'x.bin').write_bytes(b'1')\n"
