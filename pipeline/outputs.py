@@ -249,6 +249,10 @@ def _names(folder: Path) -> tuple[str, ...]:
                 continue
             if not stat.S_ISREG(path.lstat().st_mode):
                 raise ManifestError(path, f"is {durable.kind(path)} among the dumps", "write regular files to {out}")
+            if not relative.isprintable():
+                raise ManifestError(
+                    repr(relative), "is no name for a dump", "use letters that can be printed, as UTF-8"
+                )
             if relative not in METADATA:
                 names.append(relative)
         if len(names) > FILES_MAX:

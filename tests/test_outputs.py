@@ -89,6 +89,16 @@ def test_odd_files_among_dumps_are_refused(tmp_path: Path, what: str) -> None:
             use()
 
 
+@pytest.mark.parametrize("name", [b"\xff.f32", b"a\nb.f32", b"a\x1b[1m.f32"])
+def test_a_dump_whose_name_cannot_be_printed_is_refused(tmp_path: Path, name: bytes) -> None:
+    """A record, and each line that is said of it, must be able to hold the name."""
+    folder = dump(tmp_path / "a", {"x.f32": f32(1)})
+    (folder / os.fsdecode(name)).write_bytes(b"")
+    with pytest.raises(ManifestError, match="is no name for a dump") as caught:
+        outputs.listing(folder)
+    assert str(caught.value).isprintable()
+
+
 def test_equal_folders_have_no_difference(tmp_path: Path) -> None:
     """The same names and bytes, one NaN among them, are the same; how metadata differs does not matter."""
     sides = [dump(tmp_path / name, {"a.f32": f32(1, math.nan), "m/b.bin": b"x"}) for name in "abc"]
