@@ -12,12 +12,13 @@ import shutil
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, Final
 
 from pipeline import build, derive, durable, protocol, registrar, views, workshop
 from pipeline.build import Built
-from pipeline.errors import HistoryError, MachineError, ToolchainMoved
+from pipeline.errors import HistoryError, LandingError, MachineError, ToolchainMoved
 from pipeline.house import House, Say
 from pipeline.progress import track
 from pipeline.protocol import Stood
@@ -53,7 +54,10 @@ def audit(
 
 @contextmanager
 def _deriving(house: House, book: Sequence[Record]) -> Iterator[None]:
-    """When the block has ended, every record follows from what is archived; on all processors, if there are many."""
+    """When the block has ended, every record follows from what is archived; on all processors, if there are many.
+
+    A record that does not is the error, before any of the block's own.
+    """
     stood = protocol.stood(book)
     spans = [range(i, min(i + SPAN, len(book))) for i in range(0, len(book), SPAN)]
     if len(spans) < 2:
@@ -62,15 +66,23 @@ def _deriving(house: House, book: Sequence[Record]) -> Iterator[None]:
         yield
         return
     share = multiprocessing.get_context("fork")
-    with (
-        track("auditing records", len(book)) as step,
-        ProcessPoolExecutor(mp_context=share, initializer=_enter, initargs=(house, book, stood)) as pool,
-    ):
-        derived = pool.map(_derive_shared, spans)
-        yield
-        for span in derived:  # in order, so that the first error counts
-            for i in span:
-                step(f"record {i + 1}")
+    pool = ProcessPoolExecutor(mp_context=share, initializer=_enter, initargs=(house, book, stood))
+    around: LandingError | None = None
+    try:
+        with track("auditing records", len(book)) as step, pool:
+            derived = pool.map(_derive_shared, spans)
+            try:
+                yield
+            except LandingError as error:
+                around = error
+            for span in derived:  # in order, so that the first error counts
+                for i in span:
+                    step(f"record {i + 1}")
+    except BrokenProcessPool:
+        what, todo = "a process of it was killed from outside", "see to memory, and run the same command again"
+        raise MachineError("audit", what, todo) from None
+    if around is not None:
+        raise around
 
 
 def _enter(house: House, book: Sequence[Record], stood: Sequence[Stood]) -> None:

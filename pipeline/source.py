@@ -156,8 +156,9 @@ class Repository:
         return tuple(sorted({line[3:] for line in self._names(*argv, "--", *inside)}))
 
     def lost(self, commits: Iterable[str]) -> tuple[str, ...]:
-        """Those of some commits that HEAD, which must exist, does not reach: a squash or a rebase left them behind."""
-        return tuple(sorted({*commits} - {*self._text("rev-list", "HEAD").split()}))
+        """Those of some commits that HEAD does not reach: a squash or a rebase left them behind."""
+        reached = self._text("rev-list", "HEAD").split() if self.head() else ()
+        return tuple(sorted({*commits}.difference(reached)))
 
     def committed(self, path: Path, at: str | None = None) -> bytes | None:
         """The bytes of a file at HEAD, or at another commit; None if it is not there. Raises UsageError."""

@@ -6,7 +6,9 @@ The forger here is thorough: records are numbered and chained anew, objects arch
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from pipeline.house import House
 from pipeline.proof import CANDIDATE, Evidence, Plan
 from pipeline.proof import Tree as Planned
 from pipeline.records import Attempt, Record, Result
-from tests import drawn, faults, history, landings, scratch
+from tests import drawn, faults, history, landings, scratch, walks
 
 OTHER = "0" * 64
 #       1        2       3        4        5       6
@@ -589,6 +591,30 @@ def test_a_shallow_clone_cannot_be_audited(where: House, tmp_path: Path) -> None
     scratch.git(tmp_path, "clone", "-q", "--depth", "1", f"file://{where.root}", "shallow")
     with pytest.raises(MachineError, match="shallow"):
         audited(landings.at(tmp_path / "shallow"))
+
+
+@pytest.mark.parametrize("records", [9, audit.SPAN * 2 + 6])
+def test_a_record_that_does_not_hold_is_said_before_what_git_lacks(where: House, records: int) -> None:
+    """However long the ledger is."""
+    grown = history.grow(where, records)
+    (grown.root / ".git" / "shallow").write_text(scratch.git(grown.root, "rev-parse", "HEAD") + "\n")
+    with pytest.raises(MachineError, match="shallow"):
+        audited(grown)
+    forged(grown, 2, reasons=("because",))
+    with pytest.raises(LedgerError, match=r"000002.json"):
+        audited(grown)
+
+
+def test_a_process_of_the_audit_that_something_killed_is_no_verdict(where: House) -> None:
+    """Exit code 4, and one line: it is neither sound nor broken."""
+    grown = history.grow(where, audit.SPAN * 20)
+    scene = walks.Scene(grown.root, walks.home(grown.root.parent / "elsewhere"))
+    process = scene.start("audit", "--subject", "adder")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    walks.until(lambda: len(children.read_text().split()) > 1)  # git runs one at a time
+    os.kill(int(children.read_text().split()[0]), signal.SIGKILL)
+    done = walks.ended(process)
+    assert (done.code, done.err.split(": ")[:2]) == (4, ["MachineError", "audit"]), done
 
 
 # --- deep ---
