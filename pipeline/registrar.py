@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline import canonical, durable, kit, ledger, machine, protocol, prove, sizes, source, timing, tree, views
 from pipeline.baselines import CURRENT
 from pipeline.claims import Artifact, Digest, Sizes
-from pipeline.errors import EvidenceError, LandingError, UsageError
+from pipeline.errors import EvidenceError, IntegrityError, UsageError
 from pipeline.house import House, Say, command_line, environment
 from pipeline.kit import Kit
 from pipeline.proof import CANDIDATE, Evidence, Plan
@@ -236,30 +236,38 @@ def measured(plan: Plan, objects: Mapping[str, bytes], room: Path) -> Sizes:
 
 
 def rehearsed(house: House, plan: Plan, objects: Mapping[str, bytes]) -> tuple[Decision, Sizes]:
-    """A plan proved and judged without a record, and its sizes; nothing of it is left. Raises LandingError.
-
-    One that was interrupted leaves what it has done, and the next one of the very same plan goes on from there.
-    """
+    """A plan proved and judged without a record, and its sizes; nothing of it is left. Raises EvidenceError."""
     room = house.workspace("rehearsal")
-    if not _begun(room, plan):
+    shutil.rmtree(room, ignore_errors=True)
+    try:
+        kit.pack(room / "kit", [plan], objects)
+        (evidence,) = prove.prove(room / "kit", room / "evidence.json")
+        return judged(plan, evidence), measured(plan, objects, room / "sizes")
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def resumed(house: House, plan: Plan, objects: Mapping[str, bytes], name: str) -> Decision:
+    """The same of a plan in which nothing is drawn: one that was stopped goes on, here and as long as nothing changed.
+
+    Raises LandingError; only evidence that is not to be believed takes what was done with it.
+    """
+    room = house.workspace(name)
+    begun, evidence = room / "begun", room / "evidence.json"
+    mark = canonical.dumps([plan_digest(plan), environment(), machine.describe(plan.needs)])
+    if not begun.exists() or durable.read(begun) != mark:
         shutil.rmtree(room, ignore_errors=True)
         kit.pack(room / "kit", [plan], objects)
+        durable.replace(begun, mark)
     try:
-        (evidence,) = prove.prove(room / "kit", room / "evidence.json")
-        made = judged(plan, evidence), measured(plan, objects, room / "sizes")
-    except Exception:
+        if not evidence.exists():
+            prove.prove(room / "kit", evidence)
+        made = judged(plan, kit.read_evidence(evidence, durable.read(evidence))[0])
+    except (EvidenceError, IntegrityError):
         shutil.rmtree(room, ignore_errors=True)
         raise
     shutil.rmtree(room, ignore_errors=True)
     return made
-
-
-def _begun(room: Path, plan: Plan) -> bool:
-    """True if an earlier proof of this plan was interrupted there before it had its evidence."""
-    try:
-        return kit.load(room / "kit").plans == (plan,) and not (room / "evidence.json").exists()
-    except LandingError:
-        return False
 
 
 def judged(plan: Plan, evidence: Evidence) -> Decision:
