@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import io
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any, Final, NoReturn
 from pipeline.errors import LandingError, MachineError, UsageError, Waiting
 
 Arguments = argparse.Namespace
+DIGITS_MAX: Final = 9  # of a number on the command line
 GARBAGE_MIN: Final = 100_000  # new objects before they are looked through: a ledger is many, and all of it is kept
 CODES: Final = """exit codes: 0 landed or sound, 1 refused or different, 2 usage, 3 integrity, 4 environment,
 5 inconclusive, 6 busy, 7 waiting for evidence or interrupted"""
@@ -24,6 +26,9 @@ CODES: Final = """exit codes: 0 landed or sound, 1 refused or different, 2 usage
 def main(argv: list[str] | None = None) -> int:
     """Runs one verb and returns its exit code; prints one line for every error, and never a traceback."""
     signal.signal(signal.SIGTERM, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal has no letter for ends no walk
     try:
         arguments = _parser().parse_args(argv)
         code: int = arguments.call(arguments)
@@ -75,11 +80,11 @@ def _compare(arguments: Arguments) -> int:
 
 
 def _audit(arguments: Arguments) -> int:
-    from pipeline import audit
+    from pipeline import audit, ledger
 
-    book = audit.audit(
-        _house(arguments), _say(arguments), deep=arguments.deep, base=arguments.base, strict=arguments.strict
-    )
+    house = _house(arguments)
+    with ledger.lock(house.root, "audit"):
+        book = audit.audit(house, _say(arguments), deep=arguments.deep, base=arguments.base, strict=arguments.strict)
     return _end(arguments, 0, f"SOUND: {len(book)} records and everything that they name")
 
 
@@ -197,6 +202,12 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
+        raise argparse.ArgumentTypeError(f"{text:.20} is no whole number of at most {DIGITS_MAX} digits")
+    return int(text)
+
+
 class _Parser(argparse.ArgumentParser):
     """Usage errors in the one form that every error has. An option has one spelling."""
 
@@ -234,8 +245,8 @@ _VERBS: Final[tuple[tuple[str, Callable[[Arguments], int], str, tuple[Row, ...]]
         (("--dry-run",), _SWITCH | {"help": "everything but the records; exit 0 if it would land"}),
         (("--kit",), {"type": Path, "metavar": "DIR", "help": "write the kit here, to be proved elsewhere"}),
         (("--evidence",), {"type": Path, "metavar": "FILE", "help": "go on with what `prove` wrote there"}),
-        (("--resume",), {"type": int, "metavar": "SEQ", "help": "go on with an attempt"}),
-        (("--revert",), {"type": int, "metavar": "SEQ", "help": "land what an earlier promote record promoted"}),
+        (("--resume",), {"type": _whole, "metavar": "SEQ", "help": "go on with an attempt"}),
+        (("--revert",), {"type": _whole, "metavar": "SEQ", "help": "land what an earlier promote record promoted"}),
         (("--toolchain",), _SWITCH | {"help": "land a move of the toolchain alone"}),
         (("--check",), {"metavar": "ID", "help": "a dry run of one check and its mutants"}),
     )),
@@ -253,11 +264,11 @@ _VERBS: Final[tuple[tuple[str, Callable[[Arguments], int], str, tuple[Row, ...]]
     ("prove", _prove, "run a kit and write its evidence", (
         (("kit",), {"type": Path, "metavar": "KIT"}),
         (("--out",), {"type": Path, "required": True, "metavar": "FILE"}),
-        (("--seconds",), {"type": int, "metavar": "N", "help": "stop cleanly after N seconds; the next call goes on"}),
+        (("--seconds",), {"type": _whole, "metavar": "N", "help": "stop cleanly after N seconds, to go on later"}),
     )),
     ("log", _log, "one line a record", (_TARGET,)),
     ("show", _show, "everything that a record says", (
-        (("sequence",), {"type": int, "metavar": "SEQ"}),
+        (("sequence",), {"type": _whole, "metavar": "SEQ"}),
         (("--markdown",), _SWITCH),
         (("--performance",), _SWITCH | {"help": "the figures that have a place in a table, as a README has them"}),
     )),
@@ -268,7 +279,7 @@ _VERBS: Final[tuple[tuple[str, Callable[[Arguments], int], str, tuple[Row, ...]]
     )),
     ("tour", _tour, "replay the landings in a scratch repository, then plant a fault", (_TARGET,)),
     ("void", _void, "close an attempt, or correct a record, by hand", (
-        (("sequence",), {"type": int, "metavar": "SEQ"}),
+        (("sequence",), {"type": _whole, "metavar": "SEQ"}),
         (("--why",), {"required": True, "metavar": "TEXT"}),
     )),
 )  # fmt: skip

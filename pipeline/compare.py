@@ -72,7 +72,7 @@ def _operand(house: House, target: Target, book: Sequence[Record], name: str) ->
             raise UsageError(name, f"{target.name} has none yet", "land a block first")
         return Operand(name=name, data=house.baselines.fetch(found[0].artifact.sha256), promote=found[0])
     if name.startswith("#"):
-        record = book[int(name[1:]) - 1] if name[1:].isdigit() and 0 < int(name[1:]) <= len(book) else None
+        record = next((row for row in book if name == f"#{row.sequence}"), None)
         if record is None:
             raise UsageError(name, f"the ledger has {len(book)} records", "name one of them")
         told = [record] if isinstance(record, Promote) and record in promotes else promotes

@@ -48,6 +48,8 @@ def land(house: House, ask: Ask, say: Say) -> Ended:
             raise UsageError(
                 f"target {target.name}", "is built and pinned in the records of the others alone", f"land on {proved}"
             )
+        if ask.kit is not None and target.needs is None:
+            raise UsageError("--kit", f"{target.name} needs nothing that is not here", "leave it out")
         for known, name in ((house.subject.block, ask.block), (house.subject.check, ask.check)):
             if name is not None:
                 known(name)
@@ -209,6 +211,9 @@ def _asked(waiting: Sequence[Attempt], ask: Ask, target: Target) -> Sequence[Att
             f"the open attempt of {target.name} is {waiting[0].sequence}",
             f"--resume {waiting[0].sequence}",
         )
+    blocks = [attempt.block for attempt in waiting]
+    if ask.block is not None and ask.block not in blocks:
+        raise UsageError(ask.block, "has no open attempt", f"leave it out, or name {', '.join(blocks)}")
     return waiting
 
 

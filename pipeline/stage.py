@@ -27,6 +27,12 @@ from pipeline.subject import Block, Check, Target, matches
 from pipeline.tree import SourceFile
 
 INCREMENT_MAX: Final = 20  # commits that a record lists
+# Options that exclude each other: an attempt that goes on was asked for before, and what is carried away is no trial.
+APART: Final[Mapping[str, tuple[str, ...]]] = {
+    "resume": ("dry_run", "check", "revert", "toolchain"),
+    "evidence": ("dry_run", "check", "revert", "toolchain", "kit"),
+    "kit": ("dry_run", "check"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,14 @@ class Ask:
     check: str | None = None
     quick: bool = False  # checks in their teeth form, no mutants, nothing timed: for the tour
     own: bool = False  # the checks alone that came with the block, if any did
+
+    def __post_init__(self) -> None:
+        given = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) not in (None, False)]
+        for name in given:
+            for other in APART.get(name, ()):
+                if other in given:
+                    one, two = (f"--{word.replace('_', '-')}" for word in (name, other))
+                    raise UsageError(one, f"and {two} exclude each other", "give one of them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,6 +142,13 @@ WRONG: dict[str, tuple[str, ...]] = {
     "a revision like an option": ("land", "--at=--all"),
     "a base that is not there": ("audit", "--base", "no-such"),
     "an attempt that is not there": ("land", "--resume", "99"),
+    "a trial of an attempt that goes on": ("land", "--resume", "99", "--dry-run"),
+    "evidence for one check": ("land", "--evidence", "e.json", "--check", "twice"),
+    "evidence and a kit": ("land", "--evidence", "e.json", "--kit", "kit"),
+    "a kit where none is needed": ("land", "--kit", "kit"),
+    "a record of another script": ("compare", "#\u00b2"),
+    "a record of many digits": ("compare", "#" + "9" * 5000),
+    "seconds without end": ("prove", "kit", "--out", "e.json", "--seconds", "1" + "0" * 400),
     "a root that is not there": ("log", "--root", "nowhere"),
     "a file as root": ("log", "--root", "adder/adder.c"),
     "a block with a slash": ("land", "../sum"),
@@ -206,6 +214,33 @@ def test_help_names_every_verb_and_exit_code_and_loads_next_to_nothing() -> None
         assert "7 waiting for evidence or interrupted" in " ".join(done.stdout.split())
     whole = subprocess.run([sys.executable, "-m", "pipeline", "-h"], cwd=walks.TOP, capture_output=True, text=True)
     assert all(re.search(rf"^    {verb} ", whole.stdout, re.MULTILINE) for verb in VERBS)
+
+
+def test_an_audit_waits_for_no_landing(scene: Scene) -> None:
+    """Beside one, what it read first would not be what lies there when it has come to it: exit code 6."""
+    with ledger.lock(scene.root, "land scale"):
+        done = run(scene, "audit")
+    assert (done.code, done.err.split(":")[0]) == (6, "Busy")
+
+
+def test_a_repository_without_a_commit_has_nothing_landed(tmp_path: Path) -> None:
+    """Audit and verify have nothing to find in it."""
+    scene = walks.fresh().copy(tmp_path)
+    shutil.rmtree(scene.root / ".git")
+    scratch.git(scene.root, "init", "-q")
+    assert (run(scene, "audit").code, run(scene, "verify").last) == (0, "SOUND: nothing landed yet")
+
+
+def test_a_letter_that_the_terminal_lacks_ends_no_walk(tmp_path: Path) -> None:
+    """A block's title, or whatever else is said, is not worth a landing that stops between result and promote."""
+    scene = walks.fresh().copy(tmp_path)
+    manifest = scene.adder / "landing.toml"
+    manifest.write_text(manifest.read_text().replace('title = "', 'title = "\u00e9: '))
+    scene.commit("another title")
+    done = scene.run("land", "sum", "--subject", "adder", env=scene.environ | {"PYTHONIOENCODING": "ascii"})
+    assert (done.code, done.err, len(scene.records())) == (0, "", 3)
+    told = scene.run("log", "--subject", "adder", env=scene.environ | {"PYTHONIOENCODING": "ascii"})
+    assert told.code == 0 and "\\xe9: " in told.out
 
 
 def test_json_of_log_and_show_is_the_records_as_stored(scene: Scene) -> None:

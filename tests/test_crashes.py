@@ -210,6 +210,19 @@ def test_a_full_disk_is_not_held_against_the_candidate(tmp_path: Path) -> None:
     sound(scene)
 
 
+def test_an_attempt_goes_on_as_it_was_asked_for_or_not_at_all(tmp_path: Path) -> None:
+    """A trial of it, another block, another kind of landing: nothing is run, and nothing written."""
+    scene = timed().copy(tmp_path)
+    stored = scene.records()
+    for more in (("--dry-run",), ("--check", "twice"), ("--toolchain",), ("--revert", "3")):
+        ended = scene.run(*RESUME, *more)
+        assert (ended.code, "exclude each other" in ended.err) == (2, True), ended
+    ended = scene.run("land", "sum", *RESUME[1:])
+    assert (ended.code, "sum: has no open attempt" in ended.err) == (2, True), ended
+    assert (scene.records(), scene.ran()) == (stored, ())
+    assert scene.run("land", "scale", *RESUME[1:]).last == "LANDED: scale on cpu-x86_64: record 5"
+
+
 def test_a_dry_run_completes_nothing(tmp_path: Path) -> None:
     """Where a landing was cut off before its views, a dry run says so and writes nothing; compare and verify stop."""
     scene = timed().copy(tmp_path)
@@ -244,7 +257,7 @@ def test_a_matrix_of_teeth_goes_on_after_a_crash(tmp_path: Path, number: signal.
     scene.hold("runs/twice@another-name/1")
     process = scene.start("teeth", "--subject", "adder")
     command = scene.held()
-    walks.until(lambda: len([*scene.root.glob(".landing/rehearsal/*/*/done/job-*")]) == JOBS - 1)
+    walks.until(lambda: len([*scene.root.glob(".landing/matrix/*/*/done/job-*")]) == JOBS - 1)
     process.send_signal(number)
     assert walks.ended(process).code == (7 if number == signal.SIGINT else -number)
     walks.until(lambda: not walks.alive(command))
@@ -252,8 +265,9 @@ def test_a_matrix_of_teeth_goes_on_after_a_crash(tmp_path: Path, number: signal.
     other = scene.copy(tmp_path / "other")
     other.edit("adder.c", "#define ROWS_MAX 8", "#define ROWS_MAX 9")
     other.edit("landing.toml", '#define ROWS_MAX 8"', '#define ROWS_MAX 9"')
+    assert scene.run("verify", "--subject", "adder").code == 0  # what is proved in between takes nothing away
     for left, jobs in ((scene, 1), (other, JOBS)):
         before = len([line for line in left.ran() if " dump " in line])
         assert left.run("teeth", "--subject", "adder").last.startswith("SHARP: 1 mutants, 1 neutral, 1 checks")
         assert len([line for line in left.ran() if " dump " in line]) - before == 2 * jobs
-        assert not (left.root / ".landing" / "rehearsal").exists()
+        assert not (left.root / ".landing" / "matrix").exists()
