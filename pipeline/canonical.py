@@ -117,7 +117,7 @@ def _check(value: Any) -> None:
             except ShapeError as error:
                 raise error.inside(f".{name}") from None
     elif kind is list or kind is tuple:
-        for i, item in enumerate(value):
+        for i, item in enumerate(() if _SAFE.issuperset(map(type, value)) else value):
             try:
                 _check(item)
             except ShapeError as error:

@@ -16,7 +16,7 @@ from pipeline.claims import without_folders
 from pipeline.errors import UsageError
 from pipeline.ledger import LOCK_FOLDER, Ledger
 from pipeline.records import Record
-from pipeline.source import Repository
+from pipeline.source import Repository, top_of
 from pipeline.subject import Subject, shown
 
 WORKSPACE: Final = LOCK_FOLDER
@@ -83,7 +83,7 @@ def find(subject: str, root: str | None) -> House:
     """The house of a command line. Raises UsageError if a folder is not there."""
     folder = _folder(subject, "give the subject's folder with --subject")
     if root is None:
-        return House(folder=folder, root=Repository(folder).top)
+        return House(folder=folder, root=top_of(folder))
     return House(folder=folder, root=_folder(root, "give the folder that holds ledger/ and baselines/").resolve())
 
 

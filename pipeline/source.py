@@ -17,11 +17,20 @@ from pipeline.errors import HistoryError, MachineError, UsageError
 from pipeline.subject import Subject, Target, shown
 from pipeline.tree import FILE_BYTES_MAX, FILES_MAX, Source, SourceFile, blob_name, changed, digest, plain_reader
 
-__all__ = ["Repository", "Source", "digest"]
+__all__ = ["Repository", "Source", "digest", "top_of"]
 
 COMMITS_SHOWN_MAX: Final = 100
 _LINK, _MODULE = "120000", "160000"  # modes of git's tree entries that are no files
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+
+
+def top_of(inside: Path) -> Path:
+    """The top of the repository around a folder. Raises UsageError outside of one."""
+    start = inside.resolve()
+    top = next((folder for folder in (start, *start.parents) if (folder / ".git").exists()), None)
+    if top is None:
+        raise UsageError(shown(inside.name), "is not in a git repository", "git init there, and commit the sources")
+    return top
 
 
 class Repository:
@@ -32,11 +41,7 @@ class Repository:
             import git
         except ImportError as error:
             raise MachineError("git", f"cannot be used ({str(error).strip().splitlines()[0]})", "install git") from None
-        start = inside.resolve()
-        top = next((folder for folder in (start, *start.parents) if (folder / ".git").exists()), None)
-        if top is None:
-            raise UsageError(shown(inside.name), "is not in a git repository", "git init there, and commit the sources")
-        self.top: Path = top
+        self.top = top = top_of(inside)
         self._git: Any = git.Git(str(top))
         self._error: type[Exception] = git.GitError
         self._git.update_environment(
@@ -103,19 +108,14 @@ class Repository:
 
     def head(self) -> str | None:
         """The commit of HEAD, or None before the first."""
-        try:
-            return self._text("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        except MachineError:
-            return None
+        return self._commit("HEAD")
 
     def resolve(self, revision: str) -> str:
         """The full name of a commit. Raises UsageError if there is none of that name."""
-        try:
-            if not revision or revision.startswith("-") or "\0" in revision:
-                raise MachineError("", "", "")
-            return self._text("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
-        except MachineError:
-            raise UsageError(shown(revision), "is no commit of this repository", "correct it, or fetch it") from None
+        found = self._commit(revision)
+        if found is None:
+            raise UsageError(shown(revision), "is no commit of this repository", "correct it, or fetch it")
+        return found
 
     def is_shallow(self) -> bool:
         """True if the history was cut when it was cloned."""
@@ -138,7 +138,7 @@ class Repository:
 
         A commit that this history lost is said in a line of its own: it is no error.
         """
-        lost = [rev for rev in (old, new) if rev is not None and not self._exists(rev)]
+        lost = [rev for rev in (old, new) if rev is not None and self._commit(rev) is None]
         if lost:
             return tuple(f"{rev[:12]} is not in this history" for rev in lost)
         span = [f"{old}..{new}"] if old else [new]
@@ -269,12 +269,13 @@ class Repository:
             raise UsageError(name, f"is no file of at most {FILE_BYTES_MAX} bytes", "keep large files out")
         return bytes(data)
 
-    def _exists(self, revision: str) -> bool:
+    def _commit(self, revision: str) -> str | None:
+        if not revision or revision.startswith("-") or "\0" in revision:
+            return None
         try:
-            self.resolve(revision)
-        except UsageError:
-            return False
-        return True
+            return self._text("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+        except MachineError:
+            return None
 
     def _names(self, *argv: str) -> list[str]:
         return _decoded(self._bytes(*argv))
