@@ -22,15 +22,20 @@ class Place:
     """A key of a manifest, to name it in an error."""
 
     file: str
-    key: str = ""
+    keys: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """All keys that lead here, in words."""
+        return ".".join(map(shown, self.keys))
 
     def at(self, key: str) -> Place:
         """The place of a key inside this table."""
-        return Place(self.file, f"{self.key}.{shown(key)}" if self.key else shown(key))
+        return Place(self.file, (*self.keys, key))
 
     def wrong(self, what: str, todo: str) -> ManifestError:
         """The error to raise here."""
-        return ManifestError(self.file, f"{self.key}: {what}" if self.key else what, todo)
+        return ManifestError(self.file, f"{self.key}: {what}" if self.keys else what, todo)
 
 
 Reader: TypeAlias = Callable[[Place, Any], Any]

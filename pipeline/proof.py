@@ -187,9 +187,15 @@ class Plan:
     @functools.cached_property
     def _digests(self) -> dict[str, str]:
         """The digest of every tree: of [[path, digest], …], its own rows over those of the tree below."""
-        trees = {name: self.tree(name) for name in self.trees}
-        rows = {name: sorted((path, digest) for path, (digest, _) in tree.items()) for name, tree in trees.items()}
-        return {name: canonical.sha256(canonical.dumps(listed)) for name, listed in rows.items()}
+        made: dict[str, dict[str, str]] = {}
+
+        def rows(name: str) -> dict[str, str]:
+            if name not in made:
+                tree = self.trees[name]
+                made[name] = (rows(tree.over) if tree.over else {}) | {path: digest for path, digest, _ in tree.files}
+            return made[name]
+
+        return {name: canonical.sha256(canonical.dumps(sorted(rows(name).items()))) for name in self.trees}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,15 +183,16 @@ def _dataclass_reader(kind: Any) -> Reader:
 def _remembered(row_of: Reader, types_of: tuple[type, ...], make: Reader, careful: Reader) -> Reader:
     """The same for rows of scalars, but equal ones, which evidence holds by the hundred, are made once."""
     known: dict[tuple[Any, ...], Any] = {}
+    mixed = set(types_of) != {str}  # True equals 1, but no text equals what is none
 
     def look(value: Any) -> Any:
         try:
             row = row_of(value)
-            if len(value) != len(types_of) - 1 or tuple(map(type, row)) != types_of:
-                return careful(value)
+            made = known.get(row)
         except (KeyError, TypeError):
             return careful(value)
-        made = known.get(row)
+        if len(value) != len(types_of) - 1 or ((mixed or made is None) and tuple(map(type, row)) != types_of):
+            return careful(value)
         if made is None:
             if len(known) > REMEMBERED_MAX:
                 known.clear()

@@ -215,11 +215,13 @@ class Subject:
     def _alive(self, items: tuple[L, ...], target: str, block: str) -> tuple[L, ...]:
         here = self.order(block)
         self.target(target)
-        return tuple(item for item in items if target in item.targets and self._spans(item, here))
+        order = {block.name: i for i, block in enumerate(self.blocks)}
 
-    def _spans(self, item: _Lives, here: int) -> bool:
-        until: str | None = getattr(item, "until", None)
-        return self.order(item.since) <= here and (until is None or here < self.order(until))
+        def spans(item: _Lives) -> bool:
+            until: str | None = getattr(item, "until", None)
+            return order[item.since] <= here and (until is None or here < order[until])
+
+        return tuple(item for item in items if target in item.targets and spans(item))
 
 
 def suggest(name: str, choices: Iterable[str]) -> str:

@@ -29,6 +29,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """A row of scalars alone."""
+
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """One of each shape that a stored dataclass has."""
 
@@ -177,3 +185,15 @@ def test_digests_are_lower_case_hex_of_sha256() -> None:
     assert canonical.is_digest(digest)
     others = (digest.upper(), digest[:-1], digest + "0", digest + "\n", "g" * 64, None, 5, digest.encode())
     assert not any(canonical.is_digest(other) for other in others)
+
+
+@pytest.mark.parametrize("odd", [True, 1.0, "1", None, [1]])
+def test_rows_that_are_remembered_are_told_from_equal_ones_of_another_type(odd: object) -> None:
+    """A row that was read before is made once; 1 is remembered, and True, which equals it, is no int all the same."""
+    row = {"name": "a", "sizeBytes": 1}
+    one, other = canonical.typed(tuple[Pair, ...], [row, dict(row)])
+    assert one is other
+    with pytest.raises(ValueError, match=r"\$\[1\]\.sizeBytes is"):
+        canonical.typed(tuple[Pair, ...], [row, row | {"sizeBytes": odd}])
+    with pytest.raises(ValueError, match=r"\$\[0\] has the unknown key 'more'"):
+        canonical.typed(tuple[Pair, ...], [row | {"more": 1}])
