@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -258,3 +259,10 @@ def test_no_text_of_the_repository_names_a_machine() -> None:
     own = Path(__file__).name
     found = {name(path): known.findall(path.read_text()) for path in files if path.name != own}
     assert {path: words for path, words in found.items() if words} == {}
+
+
+@pytest.mark.parametrize("argv", [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)], ids=str)
+def test_style_and_types(argv: tuple[str, ...]) -> None:
+    """What the lint session runs, with what the sessions install."""
+    done = subprocess.run([sys.executable, "-m", *argv], cwd=TOP, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
