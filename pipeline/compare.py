@@ -11,7 +11,7 @@ from pathlib import Path
 from pipeline import canonical, durable, ledger, protocol, registrar, report, stage, timing, views, workshop
 from pipeline.cargo import Cargo
 from pipeline.claims import Baseline
-from pipeline.errors import ArchiveError, UsageError
+from pipeline.errors import UsageError
 from pipeline.house import House, Say
 from pipeline.proof import CANDIDATE, Plan
 from pipeline.records import Promote, Record
@@ -53,9 +53,12 @@ def compare(house: House, left: str, right: str, target_name: str | None, say: S
         cargo.add_artifact(CANDIDATE, b.data)
         decision, measured = registrar.rehearsed(house, _plan(house, target, book, taken, cargo, a), cargo.objects)
     say(report.checks_table(decision.checks))
+    decision.require_obtained()
     say(report.sizes_lines(measured))
     for row in decision.timing:
         say(f"  {timing.sentence(row)}")
+    if not decision.timing:
+        say(f"  no timing: {'A is B' if a.sha256 == b.sha256 else 'the dumps differ, or there is no bench'}")
     differing = [check.id for check in decision.checks if check.verdict != "green"]
     slower = [row.case for row in decision.timing if row.verdict == timing.REGRESSION]
     equal = "the same bytes" if a.sha256 == b.sha256 else "other bytes, the same dumps"
@@ -90,7 +93,7 @@ def _operand(house: House, target: Target, book: Sequence[Record], name: str) ->
 def _archived(house: House, promotes: Sequence[Promote], name: str, digest: str) -> Operand:
     promote = _landed(promotes, digest)
     if promote is None and digest not in house.baselines.objects():
-        raise ArchiveError(name, "its artifact is not archived: it did not land", "compare what has landed")
+        raise UsageError(name, "its artifact is not archived: it did not land", "compare what has landed")
     return Operand(name=name, data=house.baselines.fetch(digest), promote=promote)
 
 
@@ -115,13 +118,15 @@ def _span(house: House, target: Target, book: Sequence[Record], a: Operand, b: O
 
 
 def canonical_dumps(checks: Sequence[Check]) -> list[Check]:
-    """For each `same` check that dumps the candidate, one that runs that command on both artifacts."""
+    """For each side of a `same` check that dumps the candidate alone, one that runs that command on both artifacts."""
     made = []
     for check in checks:
-        first = check.sides[0] if check.verb == "same" else ()
-        if "{candidate}" in first and "{baseline}" not in first:
-            before = tuple(word.replace("{candidate}", "{baseline}") for word in first)
-            made.append(dataclasses.replace(check, sides=(before, first), when=()))
+        sides = dict.fromkeys(check.sides if check.verb == "same" else ())
+        alone = [side for side in sides if "{candidate}" in side and "{baseline}" not in side]
+        for i, side in enumerate(alone, start=1):
+            before = tuple(word.replace("{candidate}", "{baseline}") for word in side)
+            name = check.id if i == 1 else f"{check.id}#{i}"
+            made.append(dataclasses.replace(check, id=name, sides=(before, side), when=()))
     return made
 
 

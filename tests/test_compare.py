@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pipeline import compare
-from pipeline.errors import ArchiveError, BaselineMismatch, IntegrityError, LandingError, UsageError
+from pipeline.errors import BaselineMismatch, IntegrityError, LandingError, UsageError
 from pipeline.house import House
-from tests import faults, landings, scratch
+from tests import drawn, faults, landings, scratch
 
 FAULT = "totals[i] + x[r * width + i]", "totals[i] - x[r * width + i]"
 NEUTRAL = "#define ROWS_MAX 8", '#define ROWS_MAX 8\nconst char adder_edition[] = "neutral";'
@@ -61,7 +61,7 @@ def test_other_bytes_with_the_same_dumps_are_the_same_and_timed(where: House) ->
     assert (code, last) == (0, "SAME: other bytes, the same dumps")
     assert span(said) == "one block: the tree"
     table = {line.split()[0]: line.split()[1:3] for line in said if line.startswith(("twice", "rows"))}
-    assert table == {"twice": ["same", "green"], "rows": ["same", "green"]}
+    assert table == {name: ["same", "green"] for name in ("twice", "rows", "rows#2")}
     assert [line for line in said if ".rodata" in line]
     (timed,) = [line for line in said if "step:" in line]
     assert "one-sided p = " in timed and "A/A control" in timed
@@ -72,7 +72,7 @@ def test_other_dumps_are_different(where: House) -> None:
     landings.edit(where, *FAULT)
     code, last, said = compared(where)
     assert code == 1
-    assert last == "DIFFERENT: twice, rows"
+    assert last == "DIFFERENT: twice, rows, rows#2, baseline"
     (row,) = [line for line in said if line.startswith("rows ")]
     assert "red" in row and "M1/" in row and "ulp" in row
 
@@ -140,7 +140,7 @@ def test_every_operand_is_an_artifact(where: House) -> None:
         ("latest", UsageError, "name current, previous, work, #RECORD, a digest or a file"),
         ("", UsageError, "name current, previous, work, #RECORD, a digest or a file"),
         ("adder", UsageError, "is a folder|is no such file"),
-        ("0" * 64, ArchiveError, "its artifact is not archived: it did not land"),
+        ("0" * 64, UsageError, "its artifact is not archived: it did not land"),
     ],
 )
 def test_what_is_no_operand_is_refused(where: House, name: str, error: type[LandingError], says: str) -> None:
@@ -172,3 +172,15 @@ def test_operands_are_hashed_before_anything_runs(where: House) -> None:
     with pytest.raises(IntegrityError, match=digests(where)[0]):
         compare.compare(landings.at(where.root), "#3", "work", None, said.append)
     assert said == []
+
+
+def test_every_side_that_dumps_the_candidate_is_compared() -> None:
+    """A fault that only the second side meets is no SAME; a command that stands twice runs once."""
+    one, two = ("run", "{candidate}", "{out}"), ("run", "--rows", "{candidate}", "{out}")
+    against = ("run", "{candidate}", "{baseline}", "{out}")
+    made = compare.canonical_dumps([drawn.check("rows", sides=(one, two, one, against)), drawn.check("twice")])
+    assert [(check.id, check.sides) for check in made[:2]] == [
+        ("rows", (("run", "{baseline}", "{out}"), one)),
+        ("rows#2", (("run", "--rows", "{baseline}", "{out}"), two)),
+    ]
+    assert [check.id for check in made[2:]] == ["twice"]
