@@ -10,16 +10,18 @@ import hashlib
 import io
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pipeline import canonical, commands, durable, elf
-from pipeline.claims import Tool
+from pipeline.claims import Tool, without_folders
 from pipeline.errors import BuildError, MachineError, ManifestError, UsageError
 from pipeline.subject import Mutant, Subject, Target, shown
 from pipeline.tree import SourceFile, Tree, copy_out
@@ -28,6 +30,7 @@ ARTIFACT_BYTES_MAX: Final = 256 << 20
 TOOLCHAIN: Final = "toolchain.json"
 TOOLS_MAX: Final = 32
 BINARIES: Final = (".so", ".cubin")
+UNSOUND: Final = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)  # of a zip
 LIMIT_S: Final = 600
 VERSION_LIMIT_S: Final = 20
 SUSPECT: Final = "see the build command in landing.toml"
@@ -79,9 +82,13 @@ def build(
         except MachineError as error:
             raise BuildError(where, f"the compiler {error.where} {error.what}", error.todo) from None
         if done.timed_out:
-            raise BuildError(where, f"the build did not end in {limit_s:g} s", "see what it waits for")
+            raise MachineError(where, f"the build did not end in {limit_s:g} s", "see what it waits for")
+        if done.code == -signal.SIGKILL:
+            raise MachineError(where, "the build was killed from outside", "see to memory")
         if done.code:
-            raise BuildError(where, f"the build ended with exit code {done.code}: {done.last_line}", SUSPECT)
+            durable.require_room(Path(caches))
+            said = without_folders(done.last_line)
+            raise BuildError(where, f"the build ended with exit code {done.code}: {said}", SUSPECT)
         toolchain = _toolchain(target, out, Path(caches))
     path = out / target.artifact
     data = _artifact(path, where)
@@ -139,7 +146,10 @@ def payload(data: bytes) -> str:
     if zipfile.is_zipfile(io.BytesIO(data)):
         members = sorted((name, payload(held)) for name, held in _members(data).items())
         return canonical.sha256(canonical.dumps(members))
-    return canonical.sha256(canonical.dumps(elf.payload(data)) if data.startswith(b"\x7fELF") else data)
+    try:
+        return canonical.sha256(canonical.dumps(elf.payload(data)) if data.startswith(b"\x7fELF") else data)
+    except ValueError:  # an ELF file of another kind: every byte of it counts
+        return canonical.sha256(data)
 
 
 def _occurrences(text: str, find: str) -> int:
@@ -178,7 +188,7 @@ def _artifact(path: Path, where: str) -> bytes:
             elf.sections(data)
     except FileNotFoundError:
         raise BuildError(where, f"the build succeeded and left no {path.name} in {{out}}", SUSPECT) from None
-    except (ValueError, zipfile.BadZipFile, NotImplementedError) as error:
+    except UNSOUND as error:
         raise BuildError(where, f"the build's {path.name} {error}", SUSPECT) from None
     return data
 

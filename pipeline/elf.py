@@ -58,7 +58,11 @@ def payload(data: bytes) -> list[list[str | int]]:
 
 def place(data: bytes, offset: int) -> str:
     """Which section a byte lies in: `.text+0x10`, or `0x40 of the file`."""
-    for section in sections(data):
+    try:
+        found = sections(data)
+    except ValueError:
+        found = ()
+    for section in found:
         if section.data and section.offset <= offset < section.offset + len(section.data):
             return f"{section.name}+{offset - section.offset:#x}"
     return f"{offset:#x} of the file"

@@ -15,7 +15,7 @@ import pytest
 from pipeline import build, canonical, elf, manifest
 from pipeline.build import Twice
 from pipeline.claims import Tool
-from pipeline.errors import BuildError, ManifestError, UsageError
+from pipeline.errors import BuildError, MachineError, ManifestError, UsageError
 from pipeline.manifest import Mutant, Subject
 from pipeline.tree import SourceFile, Tree, copy_out
 from tests.scratch import ADDER
@@ -76,7 +76,6 @@ FAULTS = {
         "echo noise; echo 'small.c:1: error' >&2; exit 3",
         "the build ended with exit code 3: small.c:1: error",
     ),
-    "killed": ("kill -9 $$", "the build ended with exit code -9: no output"),
     "nothing": ("true", "the build succeeded and left no small.so in {out}"),
     "other name": ('echo x > "$1.o"', "the build succeeded and left no small.so in {out}"),
     "empty": (': > "$1"', "the build's small.so is empty"),
@@ -112,9 +111,23 @@ def test_a_missing_compiler_is_named(tmp_path: Path) -> None:
 def test_a_hanging_compiler_is_stopped(tmp_path: Path) -> None:
     """With what it started; the limit is in the line."""
     start = time.monotonic()
-    with pytest.raises(BuildError, match=r"the build did not end in 0\.2 s"):
+    with pytest.raises(MachineError, match=r"the build did not end in 0\.2 s"):
         built(tmp_path, "sleep 600 & sleep 600", limit_s=0.2)
     assert time.monotonic() - start < 10
+
+
+def test_a_compiler_that_something_killed_is_no_verdict(tmp_path: Path, binary: bytes) -> None:
+    """Not on a mutant either, which would be a fault that could not be planted: exit code 4, and no BuildError."""
+    with pytest.raises(MachineError, match="the build was killed from outside") as caught:
+        built(tmp_path, "kill -9 $$", binary)
+    assert (caught.value.exit_code, type(caught.value)) == (4, MachineError)
+
+
+def test_no_folder_of_this_machine_is_in_what_a_compiler_said(tmp_path: Path, binary: bytes) -> None:
+    """A mutant that does not build is on record with it."""
+    with pytest.raises(BuildError, match=r"exit code 1: cannot write adder\.o") as caught:
+        built(tmp_path, 'echo "cannot write $PWD/adder.o"; exit 1', binary)
+    assert str(tmp_path) not in str(caught.value)
 
 
 def packed(**members: bytes) -> bytes:
@@ -130,12 +143,17 @@ def test_a_zip_must_open_and_the_binary_in_it_must_be_one(tmp_path: Path, binary
     good = packed(a_py=b"x = 1\n", small_so=binary)
     flipped = bytearray(good)
     flipped[good.index(b"x = 1")] ^= 1
+    with zipfile.ZipFile(made := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.py", b"x = 1\n" * 100)
+    stream = bytearray(made.getvalue())
+    stream[stream.index(b"a.py") + 4] = 0xFF  # no deflate block begins so
     cases = {
         good[:-30]: "File is not a zip file",
         packed(): "is a zip without members",
         bytes(flipped): "Bad CRC-32 for file 'a.py'",
         packed(small_so=b"text"): "holds small.so, which is no 64-bit ELF file",
         b"PK": "File is not a zip file",
+        bytes(stream): "Error -3 while decompressing data",
     }
     for i, (data, said) in enumerate(cases.items()):
         with pytest.raises(BuildError) as caught:
@@ -376,3 +394,10 @@ def test_build_folders_are_gone_when_their_build_is(
         built(tmp_path / "two", 'echo x > "$TMPDIR/left"; exit 1')
     assert list(temporary.iterdir()) == []
     shutil.rmtree(tmp_path / "one")
+
+
+def test_an_elf_file_of_another_kind_counts_whole() -> None:
+    """What cannot be told apart by its sections is told apart by every byte: no note of it is overlooked."""
+    short = b"\x7fELF\x01" + bytes(60)
+    assert build.payload(short) != build.payload(short + b"\0")
+    assert elf.place(short, 7) == "0x7 of the file"

@@ -117,7 +117,6 @@ COMPILERS: dict[str, tuple[Plant, str]] = {
     "missing": (planted.no_compiler, "the compiler watched cannot be run .*; install it"),
     "not executable": (lambda scene: (scene.home / "watched").chmod(0o644), "the compiler watched cannot be run"),
     "failing": (planted.compiler("echo no such header >&2; exit 3"), "ended with exit code 3: no such header;"),
-    "killed": (planted.compiler("kill -9 $$"), "ended with exit code -9: "),
     "writing nothing": (planted.compiler("exit 0"), "succeeded and left no adder.so in {out};"),
     "writing an empty file": (planted.compiler(planted.LAST + ': > "$last"'), "is empty"),
     "writing a text": (planted.compiler(planted.LAST + 'echo int main > "$last"'), "is no 64-bit ELF file"),
@@ -207,7 +206,9 @@ CASES = (
     # the compiler
     *(first(f"compiler {name}", 4, f"BuildError: adder for cpu-x86_64: .*{says}", plant)
       for name, (plant, says) in COMPILERS.items()),
-    first("compiler hanging", 4, "BuildError: .*: the build did not end in 1 s;",
+    first("compiler killed", 4, "MachineError: .*: the build was killed from outside; see to memory",
+          planted.compiler("kill -9 $$")),
+    first("compiler hanging", 4, "MachineError: .*: the build did not end in 1 s;",
           planted.compiler('echo $$ > "$HOME/held"; sleep 60 & wait'), run=planted.impatient),
     *(Case(f"compiler failing: {verb}", verb, 4, "BuildError: ", planted.compiler("exit 3"))
       for verb in (VERIFY, COMPARE)),
