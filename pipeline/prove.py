@@ -6,6 +6,7 @@ lies on disk as it is done, so a proof that was stopped or killed goes on where 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -40,7 +41,7 @@ from pipeline.subject import Bench, Check, Figure, matches
 
 TAIL_MAX: Final = 2_000  # characters of a command's output that evidence keeps
 PICOSECONDS: Final = 10**12
-SECONDS_MAX: Final = 366 * 86_400
+SECONDS_MAX: Final = 100 * 86_400  # in picoseconds it has 63 bits
 SHARE_MAX: Final = 14  # commands on one device at once: most of their time is their host's, and its memory is bounded
 SPARE: Final = 2  # processors that they leave to this process, which hashes and compares what they wrote
 MEASURE_LIMIT_S: Final = 600  # of one sample, or one figure command
@@ -171,7 +172,9 @@ class _Proof:
         data = self._measure(f"{bench.name}-{pair:03d}-{order}", bench.command, of=role, leaves="bench.json")
         try:
             medians = {row["name"]: _picoseconds(row["stats"]["median"]) for row in data["benchmarks"]}
-            rounds = {row["name"]: int(row["stats"]["rounds"]) for row in data["benchmarks"]}
+            rounds = {row["name"]: _rounds(row["stats"]["rounds"]) for row in data["benchmarks"]}
+            if len(medians) != len(data["benchmarks"]):
+                raise ValueError("two cases have one name")
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BuildError(
                 f"bench {bench.name}", f"bench.json is not pytest-benchmark's: {error}", "correct the command"
@@ -182,7 +185,9 @@ class _Proof:
         def measure() -> FiguresSeen:
             rows = self._measure(f"figure-{figure.name}", figure.command, of=CANDIDATE, leaves="figures.json")
             try:
-                return canonical.typed(FiguresSeen, {"rows": rows}, "figures.json")
+                canonical.dumps(rows)
+                made = canonical.typed(FiguresSeen, {"rows": rows}, "figures.json")
+                return FiguresSeen(rows=tuple(dataclasses.replace(r, name=without_folders(r.name)) for r in made.rows))
             except ValueError as error:
                 raise BuildError(
                     f"figure {figure.name}", str(error), "leave [{name, unit, values}] of integers"
@@ -212,10 +217,16 @@ class _Proof:
 
 
 def _picoseconds(seconds: object) -> int:
-    """Raises ValueError for what is no time: not a number, NaN, nothing, less, or more than a year."""
+    """Raises ValueError for what is no time: not a number, NaN, nothing, less, or more than 100 days."""
     if not isinstance(seconds, (int, float)) or not 0 < seconds < SECONDS_MAX:
         raise ValueError(f"{seconds!r} is no time in seconds")
     return round(seconds * PICOSECONDS)
+
+
+def _rounds(count: object) -> int:
+    if type(count) is not int or not 0 < count <= canonical.INTEGER_MAX:
+        raise ValueError(f"{count!r:.40} is no number of rounds")
+    return count
 
 
 def _declared(out: Path) -> tuple[Input, ...]:
@@ -224,7 +235,8 @@ def _declared(out: Path) -> tuple[Input, ...]:
     if not path.exists():
         return ()
     try:
-        return tuple(canonical.typed(Input, row, f"[{i}]") for i, row in enumerate(json.loads(path.read_bytes())))
+        rows = [canonical.typed(Input, row, f"[{i}]") for i, row in enumerate(json.loads(path.read_bytes()))]
+        return tuple(dataclasses.replace(row, origin=without_folders(row.origin)) for row in rows)
     except (ValueError, TypeError) as error:
         raise BuildError(
             "inputs.json", f"a command left a bad one: {error}", "give name, origin and digest of each input"

@@ -345,6 +345,15 @@ BENCHES = {
     "Infinity": ("(out / 'bench.json').write_text(row % 'Infinity')\n", "inf is no time"),
     "a clock that stood still": ("(out / 'bench.json').write_text(row % '0.0')\n", "0.0 is no time"),
     "a clock that ran back": ("(out / 'bench.json').write_text(row % '-1e-9')\n", "-1e-09 is no time"),
+    "two cases of one name": (
+        "one = json.loads(row % '1.0')['benchmarks']\n"
+        "    (out / 'bench.json').write_text(json.dumps({'benchmarks': one * 2}))\n",
+        "two cases have one name",
+    ),
+    "rounds without end": (
+        "(out / 'bench.json').write_text((row % '1.0').replace('3', str(2**70)))\n",
+        "is no number of rounds",
+    ),
     "text": ("(out / 'bench.json').write_text(row % '\"1\"')\n", "'1' is no time"),
 }
 ROW = 'row = \'{"benchmarks": [{"name": "sum", "stats": {"median": %s, "rounds": 3}}]}\'\n'
@@ -370,9 +379,9 @@ def test_a_figure_is_kept_with_its_samples(tmp_path: Path) -> None:
     )
     assert [(f.name, f.unit, f.values) for f in evidence.figures] == [("copy", "MB/s", (7, 9, 8))]
     assert protocol.judge(plan, evidence).figures[0].value == 8
-    with pytest.raises(BuildError, match=r"figure bandwidth: .* not of type int"):
-        other = tmp_path / "other"
-        proved(other, WRITES + "if 'figure' in sys.argv[2]:\n    " + write % "[7.5]", figures=(figure,))
+    for values, says in (("[7.5]", "is of type float"), ("[2**70]", "is beyond 64 bits")):
+        with pytest.raises(BuildError, match=rf"figure bandwidth: .* {says}"):
+            proved(tmp_path / says, WRITES + "if 'figure' in sys.argv[2]:\n    " + write % values, figures=(figure,))
 
 
 SEAM: Mapping[str, tuple[str, type[Exception], str]] = {
