@@ -4,7 +4,8 @@ A record is bounded, and a subject's checks are not few. An input that several c
 they point at, the tool's own word for the artifact that it was given is left out, and the samples of a figure stay in
 the evidence, with n and their range on record. Later rules leave out what is as it should be: the green of neutral
 mutants, which the reasons count, and, in sizes.py, the sizes that did not change; and of a place where a mutant was
-caught they keep the beginning. Since rules 5 a run against a mutant ends where it was caught. As with rules 1, no
+caught they keep the beginning. Since rules 5 a run against a mutant ends where it was caught; since
+rules 6 n is too small where no verdict is left after Holm's correction. As with rules 1, no
 stored verdict may come to depend on other code.
 """
 
@@ -36,6 +37,7 @@ _TOLD: Final[Mapping[int, _Telling]] = {
     3: _Telling(own=(f"{{{CANDIDATE}}}", WHEN), green=False, place_max=64),
     4: _Telling(own=(WHEN,), green=False, place_max=32),
     5: _Telling(own=(WHEN,), green=False, place_max=32),
+    6: _Telling(own=(WHEN,), green=False, place_max=32),
 }
 RULES: Final = tuple(_TOLD)
 

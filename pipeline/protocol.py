@@ -20,7 +20,7 @@ from pipeline.subject import Bench, Block, Check, Figure, Mutant, Subject, Targe
 from pipeline.verbs import Colour
 from pipeline.verdict import Decision
 
-RULES: Final = 5
+RULES: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

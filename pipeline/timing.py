@@ -20,6 +20,7 @@ from pipeline.signtest import Tally
 from pipeline.subject import Bench
 
 PPM: Final = 1_000_000
+CORRECTED: Final = 6  # the rules since which n is too small where Holm's correction leaves no verdict to reach
 TIES_MAX_PPM: Final = 200_000  # of the pairs; above, the timer is too coarse for this case
 REGRESSION, GAIN, INSIDE, INCONCLUSIVE, TOO_FEW = (
     "regression",
@@ -94,7 +95,7 @@ def judge(plan: Plan, samples: Sequence[Sample]) -> tuple[Timing, ...]:
                 p_denominator=p.denominator,
                 ratio_ppm=pairs.median_ppm,
                 interval_ppm=signtest.interval(pairs.ratios_ppm) or (),
-                verdict=_verdict(plan, medians, pairs, control, slower=slower[i], faster=faster[i]),
+                verdict=_verdict(plan, len(rows), medians, pairs, control, slower=slower[i], faster=faster[i]),
                 control=Control(
                     faster=control.tally.faster,
                     slower=control.tally.slower,
@@ -152,12 +153,20 @@ class _Pairs:
 
 
 def _verdict(
-    plan: Plan, medians: Mapping[str, Sequence[int]], pairs: _Pairs, control: _Pairs, *, slower: bool, faster: bool
+    plan: Plan,
+    cases: int,
+    medians: Mapping[str, Sequence[int]],
+    pairs: _Pairs,
+    control: _Pairs,
+    *,
+    slower: bool,
+    faster: bool,
 ) -> str:
-    """`slower` and `faster` say what is significant after Holm's correction."""
+    """`slower` and `faster` say what is significant after Holm's correction over so many cases."""
     if _is_coarse(pairs.tally):
         return INCONCLUSIVE
-    if signtest.smallest_p(pairs.tally.n) * PPM > plan.alpha_ppm:
+    corrected = cases if plan.rules >= CORRECTED and not (slower or faster) else 1
+    if signtest.smallest_p(pairs.tally.n) * PPM * corrected > plan.alpha_ppm:
         return TOO_FEW
     found = _beyond(plan, pairs, slower=slower, faster=faster)
     if found != INSIDE and _alone(plan, control) == found:

@@ -12,6 +12,7 @@ from typing import Final
 
 from pipeline import claims, timing, verbs
 from pipeline.claims import Counterproof, Input, Timing
+from pipeline.errors import Inconclusive
 from pipeline.proof import CANDIDATE, WHEN, Evidence, Job, JobSeen, Plan
 from pipeline.subject import Check
 from pipeline.verbs import Colour, Outcome
@@ -27,6 +28,13 @@ class Decision:
     timing: tuple[Timing, ...]
     figures: tuple[claims.Figure, ...] = ()
     inputs: tuple[Input, ...] | None = None
+
+    def require_obtained(self) -> None:
+        """Raises Inconclusive for the first check that says that it cannot be run here."""
+        for check in self.checks:
+            if check.verdict == Colour.UNOBTAINABLE.value:
+                todo = "run it where the tool or the device is that it needs"
+                raise Inconclusive(f"check {check.id}", f"could not be obtained here: {check.where}", todo)
 
 
 def judge(plan: Plan, evidence: Evidence) -> Decision:
@@ -154,10 +162,10 @@ def _in_favour(plan: Plan, checks: Sequence[claims.Check], timings: Sequence[Tim
         f"{neutral} neutral runs green"
     ]
     if plan.green:
-        said.append(
-            "proved before for this artifact, tools and command: "
-            + ", ".join(f"{n} (#{s})" for n, s in sorted(plan.green.items()))
+        on = (
+            "with all that they depend on" if plan.rules >= timing.CORRECTED else "for this artifact, tools and command"
         )
+        said.append(f"proved before {on}: " + ", ".join(f"{n} (#{s})" for n, s in sorted(plan.green.items())))
     if plan.identity:
         said.append("the artifact keeps its bytes: no timing verdict, and no comparison with the baseline, is owed")
     elif plan.baseline is None:

@@ -293,3 +293,18 @@ def test_one_percent_is_found_in_nineteen_sessions_of_twenty() -> None:
     verdicts = [session(seed, slower=0.01, position=0.0) for seed in range(400)]
     assert verdicts.count(REGRESSION) >= 0.95 * 400
     assert verdicts.count(GAIN) == 0
+
+
+@pytest.mark.parametrize(("rules", "verdict"), [(5, INSIDE), (6, TOO_FEW)])
+def test_n_is_too_small_where_holm_leaves_no_verdict_to_reach(rules: int, verdict: str) -> None:
+    """Five of five is p = 0.031: enough for one case, and for none of two. Older verdicts stay as they were."""
+    both = dataclasses.replace(drawn.bench(), pairs=5, cases=("sum", "wide"))
+    of = drawn.plan(benches=(both,), rules=rules)
+    one, other = drawn.samples(of, "+++++"), drawn.samples(of, "+++++", case="wide")
+    merged = tuple(
+        dataclasses.replace(a, medians_ps={**a.medians_ps, **b.medians_ps}, rounds={**a.rounds, **b.rounds})
+        for a, b in zip(one, other, strict=True)
+    )
+    rows = timing.judge(of, merged)
+    assert [row.verdict for row in rows] == [verdict] * 2
+    assert ("n too small for any verdict" in timing.sentence(rows[0])) == (rules == 6)
