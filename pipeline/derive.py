@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from pipeline import build, canonical, kit, manifest, protocol, registrar, sizes, stage, tree
 from pipeline.baselines import Baselines
-from pipeline.cargo import inputs
+from pipeline.cargo import earlier, inputs
 from pipeline.claims import Digest
 from pipeline.errors import ArchiveError, LandingError, LedgerError
 from pipeline.house import House
@@ -184,10 +184,13 @@ def _plan(
     owed = protocol.owed(subject, target, block, before, here, artifact=artifact, tools=tools, when=when)
     _in_turn(house, before, here, made, kept)
     baseline = plan.baseline.sha256 if plan.baseline else None
+    artifacts, trees = earlier(house, target, before, owed.checks)
     told: dict[str, tuple[Any, Any]] = {
         "subject": ((plan.subject, plan.folder, plan.needs), (subject.name, subject.folder, target.needs)),
         "identity": (plan.identity, owed.identity),
         "baseline": (plan.artifacts.get("baseline"), baseline),
+        "earlier artifacts": ({word: held for word, held in plan.artifacts.items() if ":" in word}, artifacts),
+        "earlier tools": ({word: held for word, held in plan.trees.items() if ":" in word}, trees),
         "checks": (plan.checks, owed.checks),
         "green": (plan.green, owed.green),
         "when": (plan.when, owed.when),

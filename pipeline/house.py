@@ -8,18 +8,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from pipeline import canonical, commands, durable, manifest
+from pipeline import canonical, commands, ledger, manifest
 from pipeline.baselines import Baselines
 from pipeline.claims import without_folders
 from pipeline.errors import UsageError
-from pipeline.ledger import LOCK_FOLDER, Ledger
+from pipeline.ledger import Ledger
 from pipeline.records import Record
 from pipeline.source import Repository, top_of
 from pipeline.subject import Subject, shown
 
-WORKSPACE: Final = LOCK_FOLDER
 Say = Callable[[str], None]  # takes one line of what a walk does
 
 
@@ -72,11 +70,7 @@ class House:
 
     def workspace(self, name: str) -> Path:
         """A folder for one walk, beside the ledger and outside every tree that is landed. Git does not see it."""
-        top = self.root / WORKSPACE
-        durable.make_folder(top)
-        if not (top / ".gitignore").exists():
-            durable.replace(top / ".gitignore", b"*\n")
-        return top / name
+        return ledger.workspace(self.root) / name
 
 
 def find(subject: str, root: str | None) -> House:

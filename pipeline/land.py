@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline import durable, kit, ledger, machine, protocol, prove, registrar, report, stage, verify, views
+from pipeline.baselines import CURRENT, PREVIOUS
 from pipeline.errors import BaselineMismatch, EvidenceError, UsageError, Waiting
 from pipeline.house import House, Say
 from pipeline.kit import Kit
@@ -177,10 +178,11 @@ def rehearse(house: House, staged: Staged, say: Say) -> Ended:
     word = {"landed": "would land", "refused": "would be refused", "inconclusive": "inconclusive"}[decision.verdict]
     if staged.proof and code == 0:
         verify.require_lanes(house, staged.plan.target, say)
-    if staged.proof:
-        word, rest = ("sound" if code == 0 else decision.verdict), f"the tree is what record {staged.proof} promoted"
-    elif staged.taken.dirty and code == 0:
-        code, rest = USAGE, f"commit first: {', '.join(staged.taken.dirty[:3])} not committed; nothing was written"
+    dirty = ", ".join(staged.taken.dirty[:3])
+    if staged.proof and code == 0:
+        word, rest = "sound", f"the tree is what record {staged.proof} promoted"
+    elif dirty:
+        code, rest = code or USAGE, f"{'' if code else 'commit first: '}{dirty} not committed; nothing was written"
     last = report.verdict(word, block=staged.block.name, target=staged.plan.target, rest=rest)
     return Ended(code=code, last=last, decision=decision)
 
@@ -285,10 +287,11 @@ def _answer(path: Path, data: bytes, plan: Plan) -> Evidence:
 
 
 def _unfinished_view(house: House, book: Sequence[Record], newest: Promote) -> bool:
-    """True if a crash left the view at the promote before the newest, and the newest is not committed yet."""
+    """True if a crash left the views before the newest promote, or between them, and that is not committed yet."""
     if house.repository.committed(house.ledger.path(newest.sequence)) is not None:
         return False
-    before = protocol.standing(book[: newest.sequence - 1], newest.target)
-    found = house.baselines.look(newest.target)
-    shown, older = found and found[1], before and before.artifact.sha256
-    return shown == older != newest.artifact.sha256
+    promotes = [r.artifact.sha256 for r in reversed(book) if isinstance(r, Promote) and r.target == newest.target]
+    now, older, oldest, *_ = (*promotes, None, None)
+    looked = (house.baselines.look(newest.target, view=view) for view in (CURRENT, PREVIOUS))
+    shown = tuple(found and found[1] for found in looked)
+    return shown in ((older, oldest), (older, older)) and shown != (now, older)

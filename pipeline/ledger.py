@@ -21,7 +21,7 @@ from pipeline import canonical, durable, records
 from pipeline.errors import Busy, LedgerError, MachineError, UsageError
 
 SEQUENCE_MAX: Final = 999_999
-LOCK_FOLDER: Final = ".landing"
+WORKSPACE: Final = ".landing"
 HOLDER_BYTES_MAX: Final = 200
 KNOWN_MAX: Final = 10_000  # records that a process remembers
 _NAME = re.compile(r"[0-9]{6}\.json\Z")
@@ -104,6 +104,15 @@ class Ledger:
         return names
 
 
+def workspace(root: Path) -> Path:
+    """The folder beside the ledger for what is not kept; git does not see it. Raises MachineError."""
+    folder = root / WORKSPACE
+    durable.make_folder(folder)
+    if not (folder / ".gitignore").exists():
+        durable.replace(folder / ".gitignore", b"*\n")
+    return folder
+
+
 @contextmanager
 def lock(root: Path, what: str = "a landing") -> Iterator[None]:
     """Nobody else holds this workspace until the end of the block, or of this process, however it ends.
@@ -111,9 +120,7 @@ def lock(root: Path, what: str = "a landing") -> Iterator[None]:
     The lock is on `.landing/lock`, which says who holds it and is never removed. Raises Busy that names the holder;
     MachineError.
     """
-    folder = root / LOCK_FOLDER
-    path = folder / "lock"
-    durable.make_folder(folder)
+    path = workspace(root) / "lock"
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     except OSError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline import canonical, durable, kit, ledger, machine, protocol, prove, sizes, source, timing, tree, views
 from pipeline.baselines import CURRENT
 from pipeline.claims import Artifact, Digest, Sizes
-from pipeline.errors import EvidenceError, IntegrityError, UsageError
+from pipeline.errors import EvidenceError, IntegrityError, UsageError, Waiting
 from pipeline.house import House, Say, command_line, environment
 from pipeline.kit import Kit
 from pipeline.proof import CANDIDATE, Evidence, Plan
@@ -190,6 +190,8 @@ def void(house: House, attempt: Record, why: str, say: Say) -> Void:
 
 def void_by_hand(house: House, sequence: int, why: str, say: Say) -> str:
     """An attempt is closed, or a record corrected, by a void that names it. Raises UsageError."""
+    if not why.strip():
+        raise UsageError("--why", "is empty", "say why it is void")
     with ledger.lock(house.root, "void"):
         book = house.book()
         if not 0 < sequence <= len(book) or isinstance(book[sequence - 1], Void):
@@ -237,6 +239,7 @@ def measured(plan: Plan, objects: Mapping[str, bytes], room: Path) -> Sizes:
 
 def rehearsed(house: House, plan: Plan, objects: Mapping[str, bytes]) -> tuple[Decision, Sizes]:
     """A plan proved and judged without a record, and its sizes; nothing of it is left. Raises EvidenceError."""
+    _require_hardware(plan)
     room = house.workspace("rehearsal")
     shutil.rmtree(room, ignore_errors=True)
     try:
@@ -252,6 +255,7 @@ def resumed(house: House, plan: Plan, objects: Mapping[str, bytes], name: str) -
 
     Raises LandingError; only evidence that is not to be believed takes what was done with it.
     """
+    _require_hardware(plan)
     room = house.workspace(name)
     begun, evidence = room / "begun", room / "evidence.json"
     mark = canonical.dumps([plan_digest(plan), environment(), machine.describe(plan.needs)])
@@ -268,6 +272,13 @@ def resumed(house: House, plan: Plan, objects: Mapping[str, bytes], name: str) -
         raise
     shutil.rmtree(room, ignore_errors=True)
     return made
+
+
+def _require_hardware(plan: Plan) -> None:
+    """Raises Waiting where a plan needs what this machine has not: nothing that it ran would be evidence."""
+    if plan.needs is not None and plan.needs not in machine.describe(plan.needs):
+        todo = f"commit, and land --target {plan.target} --kit DIR, to be proved where there is one"
+        raise Waiting(plan.target, f"needs a {plan.needs}, which is not here", todo)
 
 
 def judged(plan: Plan, evidence: Evidence) -> Decision:

@@ -78,13 +78,13 @@ def matrix(checks: Sequence[Check], mutants: Sequence[str]) -> str:
 
 
 def sizes_lines(sizes: Sizes) -> str:
-    """What grew: the artifact, and every section, kernel and host file whose bytes changed."""
+    """What grew: the artifact, and every section, kernel and host file whose size is another."""
     lines = [_change("artifact", *sizes.artifact)]
     for kind, table in (("sections", sizes.sections), ("kernels", sizes.kernels), ("host files", sizes.host)):
         changed = {name: row for name, row in sorted(table.items()) if row[0] != row[1]}
         known = [row[1] for row in table.values() if row[1] is not None]
         whole = f"{len(table)}, {sum(known):,} bytes, " if len(changed) < len(table) else ""
-        lines.append(f"  {kind}: {whole}{len(changed)} changed")
+        lines.append(f"  {kind}: {whole}{len(changed)} of another size")
         if sizes.artifact[0] is not None:
             lines += [f"  {_change(name, *row)}" for name, row in changed.items()]
     return "\n".join(lines)

@@ -10,9 +10,11 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.durable import READ_MAX
 from pipeline.errors import HistoryError, MachineError, UsageError
 from pipeline.subject import Subject, Target, shown
 from pipeline.tree import FILE_BYTES_MAX, FILES_MAX, Source, SourceFile, blob_name, changed, digest, plain_reader
@@ -125,10 +127,8 @@ class Repository:
         """The git author's name. Raises UsageError if none is set."""
         name = os.environ.get("GIT_AUTHOR_NAME", "").strip()
         if not name:
-            try:
+            with suppress(MachineError):
                 name = self._text("config", "--get", "user.name")
-            except MachineError:
-                name = ""
         if not name:
             raise UsageError("git", "has no author name", 'git config user.name "YOUR NAME"')
         return name
@@ -212,7 +212,7 @@ class Repository:
 
         Raises HistoryError that names the first that is not.
         """
-        head, read = self.head(), plain_reader()
+        head, read = self.head(), plain_reader(READ_MAX)
         for inside in map(self._inside, paths if head else ()):
             for name, (_, blob) in sorted(self._entries(str(head), inside).items()):
                 file = f"{inside}/{name}".rstrip("/")

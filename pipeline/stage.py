@@ -15,7 +15,7 @@ from typing import Final
 
 from pipeline import canonical, claims, durable, protocol, workshop
 from pipeline.build import Built
-from pipeline.cargo import Cargo, inputs
+from pipeline.cargo import Cargo, inputs, require_hashed
 from pipeline.claims import Digest, Pinned, Tool
 from pipeline.errors import UsageError
 from pipeline.house import House, Say, pipeline_digest
@@ -156,6 +156,7 @@ def _plan(
     proof: int,
 ) -> Plan:
     subject, block = house.subject, step.block
+    require_hashed(subject, target, block, taken)
     when = {c.id: when_digest(c, taken.files, built.toolchain) for c in subject.checks if c.when}
     owed = protocol.owed(subject, target, block, book, here, artifact=built.sha256, tools=taken.tools, when=when)
     if ask.check is not None:

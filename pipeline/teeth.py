@@ -52,6 +52,7 @@ def teeth(house: House, target_name: str | None, names: Sequence[str], say: Say)
         plan = stage.blank(house, target, block, cargo, taken, checks)
         plan = dataclasses.replace(plan, mutants=planted, jobs=jobs, rules=WHOLE, seed=0)
         decision = registrar.resumed(house, plan, cargo.objects, "matrix")
+    decision.require_obtained()
     say(report.matrix(decision.checks, [mutant.name for mutant in mutants]))
     faults = [f"check {c.id} is red without a fault: {c.where}" for c in decision.checks if c.verdict != "green"]
     faults += [fault for mutant in mutants for fault in _faults(mutant, decision.checks)]

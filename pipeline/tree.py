@@ -197,7 +197,7 @@ def _members(
         yield plain_path(folder), SourceFile.of(path, data, entry.mode)
 
 
-def plain_reader() -> Callable[[Path, str], bytes]:
+def plain_reader(limit: int = FILE_BYTES_MAX) -> Callable[[Path, str], bytes]:
     """A function that gives the bytes of a regular file that no link leads to, or raises UsageError.
 
     It asks once for each folder whether a link leads there, so each look at a tree takes a new one.
@@ -209,7 +209,7 @@ def plain_reader() -> Callable[[Path, str], bytes]:
         try:
             if behind(path.parent):
                 raise ValueError("lies behind a link")
-            return durable.read(path, FILE_BYTES_MAX)
+            return durable.read(path, limit)
         except ValueError as error:
             raise UsageError(shown(name), str(error), todo) from None
         except FileNotFoundError:

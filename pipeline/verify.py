@@ -58,10 +58,12 @@ class _Lane:
 def _lanes(house: House, book: Sequence[Record]) -> list[_Lane]:
     stands = [(t, protocol.standing(book, t.name)) for t in house.subject.targets]
     return [
-        _Lane(t, protocol.result_of(book, promote), house.repository.collect(house.folder, house.subject, target=t))
-        for t, promote in stands
-        if promote is not None
+        _Lane(t, protocol.result_of(book, promote), _taken(house, t)) for t, promote in stands if promote is not None
     ]
+
+
+def _taken(house: House, target: Target) -> Source:
+    return house.repository.collect(house.folder, house.subject, at=house.at, target=target)
 
 
 def _is_landed(lanes: Sequence[_Lane]) -> bool:
@@ -140,6 +142,7 @@ def _dumps(
         stage.blank(house, runner, house.subject.block(result.block), cargo, taken, checks), jobs=jobs
     )
     decision, _ = registrar.rehearsed(house, plan, cargo.objects)
+    decision.require_obtained()
     for check in decision.checks:
         was = recorded[check.id].outputs
         if check.verdict != verbs.Colour.GREEN.value or check.outputs != was:

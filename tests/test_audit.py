@@ -448,6 +448,14 @@ RETOLD: dict[str, tuple[Callable[[Plan, Evidence], tuple[Plan, Evidence]], str]]
         ),
         "its green is not what its source and the ledger ask",
     ),
+    "another archived artifact": (
+        lambda p, e: (dataclasses.replace(p, artifacts={**p.artifacts, "archive:sum": p.artifacts[CANDIDATE]}), e),
+        "its earlier artifacts is not what its source and the ledger ask",
+    ),
+    "other tools of a block": (
+        lambda p, e: (dataclasses.replace(p, trees={**p.trees, "tools:sum": p.trees[CANDIDATE]}), e),
+        "its earlier tools is not what its source and the ledger ask",
+    ),
     "called an identity": (with_plan(identity=True), "its identity is not what its source and the ledger ask"),
     "another gate": (with_plan(gate="none"), "its gate is not what its source and the ledger ask"),
     "another subject": (with_plan(subject="other"), "its subject is not what its source and the ledger ask"),
@@ -584,6 +592,13 @@ def test_a_commit_that_a_squash_lost_is_reported_and_no_error(where: House) -> N
     scratch.git(where.root, "checkout", "-q", "--orphan", "squashed")
     scratch.commit(where.root, "one commit")
     assert f"history   commit {commit} is not in this history; its source is archived" in audited(where)
+
+
+def test_an_object_larger_than_a_source_may_be_is_kept(where: House) -> None:
+    """An artifact may have 256 MiB: what is archived is held against git whatever its size."""
+    where.baselines.archive(bytes(65 << 20))
+    scratch.commit(where.root, "a large artifact")
+    assert any("is named by no record" in line for line in audited(where))
 
 
 def test_a_shallow_clone_cannot_be_audited(where: House, tmp_path: Path) -> None:

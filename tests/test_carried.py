@@ -93,6 +93,10 @@ def test_a_lane_may_lag_behind_what_another_landed_and_behind_nothing_else(lab: 
             done = lab.run(*command)
             assert done.code == 3 and "adder for lab: the tree builds to" in done.err, done
         lab.commit("only the lab sees it")
+    assert lab.run("land", "--at", "HEAD~2", "--subject", "adder").code == 0
+    lab.edit("adder.c", "int lab_only = 1;", "int lab_only = 0;")
+    assert lab.run("land", "--at", "HEAD", "--subject", "adder").code == 3
+    lab.edit("adder.c", "int lab_only = 0;", "int lab_only = 1;")
     lab.edit("adder.c", "int lab_only = 1;", "int lab_only = 2;")
     lab.edit("adder.c", "#define ROWS_MAX 8", "#define ROWS_MAX 8\n#ifndef LAB\nint all_but_lab = 1;\n#endif")
     lab.commit("both lanes see it")
@@ -100,6 +104,14 @@ def test_a_lane_may_lag_behind_what_another_landed_and_behind_nothing_else(lab: 
     lab.commit("records of clip again")
     done = lab.run(*verify)
     assert done.code == 0 and "lab lags behind the tree" in done.out, done
+
+
+def test_what_needs_a_gpu_is_not_tried_without_one(lab: Scene) -> None:
+    """A dry run, one check, a matrix: exit code 7, and no command of the manifest but the build was run."""
+    for command in ((*LAND, "--dry-run"), (*LAND, "--check", "twice"), ("teeth", *LAND[1:])):
+        done = lab.run(*command)
+        assert done.code == 7 and "needs a gpu, which is not here" in done.err, done
+    assert not [line for line in lab.ran() if " dump " in line]
 
 
 OLDER = """

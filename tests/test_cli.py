@@ -133,6 +133,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "no kit": ("prove", "nowhere", "--out", "e.json"),
     "no reason": ("void", "4"),
     "an empty reason": ("void", "4", "--why", " "),
+    "an empty reason to take a landing back": ("void", "6", "--why", " "),
     "a void of nothing": ("void", "99", "--why", "x"),
     "a void of what is closed": ("void", "4", "--why", "x"),
     "a target that is not there": ("land", "--target", "cpu-x86_65"),

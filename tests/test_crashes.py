@@ -271,3 +271,15 @@ def test_a_matrix_of_teeth_goes_on_after_a_crash(tmp_path: Path, number: signal.
         assert left.run("teeth", "--subject", "adder").last.startswith("SHARP: 1 mutants, 1 neutral, 1 checks")
         assert len([line for line in left.ran() if " dump " in line]) - before == 2 * jobs
         assert not (left.root / ".landing" / "matrix").exists()
+
+
+def test_views_are_finished_where_the_artifact_kept_its_bytes(tmp_path: Path) -> None:
+    """Then `current` looks as it should, and `previous` alone tells that a crash came between promote and views."""
+    scene = walks.landed().copy(tmp_path)
+    (scene.adder / "run.py").write_text((scene.adder / "run.py").read_text() + "# a word more\n")
+    scene.commit("another tool")
+    assert stopped(scene, "rename .*/previous/", signal.SIGKILL).code == -signal.SIGKILL
+    assert len(scene.records()) == 9
+    assert scene.run("verify", "--subject", "adder").code == 3
+    assert scene.run(*LAND).code == 0
+    sound(scene)

@@ -137,7 +137,10 @@ def test_a_tree_that_is_not_committed_is_tried_and_not_recorded(scene: Scene) ->
     )
     scene.edit("adder.c", TOTALS, TOTALS.replace("totals[i]", "totals[i] + (float)(__builtin_ia32_rdtsc() & 7)"))
     done = land(scene, "clip")
-    assert (done.code, done.last) == (1, "WOULD BE REFUSED: clip on cpu-x86_64: nothing was written")
+    assert (done.code, done.last) == (
+        1,
+        "WOULD BE REFUSED: clip on cpu-x86_64: adder.c not committed; nothing was written",
+    )
     assert re.search(r"check twice: \S+ row \d+ col \d+: 0x", done.out)
     assert stored(scene) == before
 
@@ -433,3 +436,41 @@ def test_json_prints_the_record_alone(scene: Scene) -> None:
     row: dict[str, Any] = json.loads(tried.out)
     assert row["verdict"] == "SOUND: scale on cpu-x86_64: the tree is what record 9 promoted"
     assert row["reasons"]
+
+
+UNHASHED: dict[str, tuple[str, str, str]] = {
+    "a when that names nothing": (
+        'verb = "same"',
+        'verb = "same"\nwhen = ["adder_.c"]',
+        "check.twice.when: adder_.c names no file",
+    ),
+    "an input": (
+        "[check.twice]",
+        '[input.truth]\npath = "truth.dat"\norigin = "by hand"\n[check.twice]',
+        "tools: truth.dat is read by a command",
+    ),
+    "a command's own file": ('"*.py", "*.txt"', '"reference.py", "*.txt"', "tools: run.py is read by a command"),
+}
+
+
+@pytest.mark.parametrize("name", UNHASHED)
+def test_what_a_proof_reads_is_part_of_what_is_hashed(tmp_path: Path, name: str) -> None:
+    """Else it could be changed, and an unchanged artifact be called sound by what is another proof."""
+    scene = walks.fresh().copy(tmp_path)
+    old, new, says = UNHASHED[name]
+    scene.edit("landing.toml", old, new)
+    (scene.adder / "truth.dat").write_text("1\n")
+    scene.commit("a manifest that forgets one")
+    done = scene.run("land", "sum", "--subject", "adder")
+    assert (done.code, scene.records()) == (2, {})
+    assert f"ManifestError: adder/landing.toml: {says}" in done.err
+
+
+def test_what_cannot_be_run_here_is_inconclusive_for_every_verb(tmp_path: Path) -> None:
+    """A command's exit code 77 is no difference, no integrity error and no blunt check: exit code 5."""
+    scene = walks.landed().copy(tmp_path)
+    run = scene.adder / "run.py"
+    run.write_text("raise SystemExit(77)\n")
+    for command in (("land", "scale"), ("compare", "current", "previous"), ("verify",), ("teeth",)):
+        done = scene.run(*command, "--dry-run" if command[0] == "land" else "--json", "--subject", "adder")
+        assert done.code == 5, (command, done)

@@ -15,6 +15,7 @@ from faults import as_other_user, flip, killed_at, open_folder, small_disk
 from pipeline import canonical, durable, records
 from pipeline.errors import Busy, LedgerError, MachineError, UsageError
 from pipeline.ledger import Ledger, lock
+from tests import scratch
 
 
 def void(why: str = "by hand") -> records.Void:
@@ -321,3 +322,11 @@ def test_landings_started_together_never_share_a_number(tmp_path: Path) -> None:
     assert len(said) == 60
     assert b"!" not in said
     assert len(Ledger(tmp_path / "ledger").read()) == said.count(b"+") > 0
+
+
+def test_git_does_not_see_what_the_lock_leaves(tmp_path: Path) -> None:
+    """An audit of a clean clone leaves it clean, whatever that repository ignores."""
+    scratch.repository(tmp_path / "root", "sum")
+    with lock(tmp_path / "root"):
+        assert (tmp_path / "root" / ".landing" / "lock").exists()
+    assert scratch.git(tmp_path / "root", "status", "--porcelain") == ""
