@@ -147,6 +147,7 @@ def _plan(house: House, target: Target, book: Sequence[Record], taken: Source, c
     checks = tuple(canonical_dumps(house.subject.checks_at(target.name, block.name)))
     if not checks:
         raise UsageError(house.subject.where, "no `same` check dumps the candidate", "add one: it is what is compared")
+    cargo.add_earlier(house, target, book, [side for check in checks for side in check.sides])
     equal = cargo.artifacts["baseline"] == cargo.artifacts[CANDIDATE]
     return dataclasses.replace(
         stage.blank(house, target, block, cargo, taken, checks),

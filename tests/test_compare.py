@@ -9,7 +9,7 @@ import pytest
 from pipeline import compare
 from pipeline.errors import BaselineMismatch, IntegrityError, LandingError, UsageError
 from pipeline.house import House
-from tests import drawn, faults, landings, scratch
+from tests import drawn, faults, landings, scratch, walks
 
 FAULT = "totals[i] + x[r * width + i]", "totals[i] - x[r * width + i]"
 NEUTRAL = "#define ROWS_MAX 8", '#define ROWS_MAX 8\nconst char adder_edition[] = "neutral";'
@@ -184,3 +184,19 @@ def test_every_side_that_dumps_the_candidate_is_compared() -> None:
         ("rows#2", (("run", "--rows", "{baseline}", "{out}"), two)),
     ]
     assert [check.id for check in made[2:]] == ["twice"]
+
+
+def test_a_side_that_runs_the_tools_of_an_earlier_block_is_compared(tmp_path: Path) -> None:
+    """They are carried into the proof, as in a landing."""
+    scene = walks.landed().copy(tmp_path)
+    dump = (
+        ' "--artifact", "{candidate}", "--ops", "sum", "--seed", "1", "--rows", "2", "--width", "3", "--out", "{out}"]'
+    )
+    sides = [f'["{{python}}", "{tree}adder/run.py", "dump",{dump}' for tree in ("", "{tools:sum}/")]
+    scene.edit("landing.toml", 'caught_by = ["twice"]', 'caught_by = ["twice", "older"]')
+    scene.edit(
+        "landing.toml", "[check.twice]", f'[check.older]\nverb = "same"\nsides = [{", ".join(sides)}]\n[check.twice]'
+    )
+    done = scene.run("compare", "current", "previous", "--subject", "adder")
+    rows = [line.split()[:3] for line in done.out.splitlines() if line.startswith("older")]
+    assert rows == [["older", "same", "green"], ["older#2", "same", "green"]], done
