@@ -267,7 +267,7 @@ def resumed(house: House, plan: Plan, objects: Mapping[str, bytes], name: str) -
         if not evidence.exists():
             prove.prove(room / "kit", evidence)
         made = judged(plan, kit.read_evidence(evidence, durable.read(evidence))[0])
-    except (EvidenceError, IntegrityError):
+    except IntegrityError:
         shutil.rmtree(room, ignore_errors=True)
         raise
     shutil.rmtree(room, ignore_errors=True)
