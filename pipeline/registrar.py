@@ -258,7 +258,7 @@ def resumed(house: House, plan: Plan, objects: Mapping[str, bytes], name: str) -
     _require_hardware(plan)
     room = house.workspace(name)
     begun, evidence = room / "begun", room / "evidence.json"
-    mark = canonical.dumps([plan_digest(plan), environment(), machine.describe(plan.needs)])
+    mark = canonical.dumps([evidence_key(plan), environment(), machine.describe(plan.needs)])
     if not begun.exists() or durable.read(begun) != mark:
         shutil.rmtree(room, ignore_errors=True)
         kit.pack(room / "kit", [plan], objects)
