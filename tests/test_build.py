@@ -200,10 +200,11 @@ def twice(work: Path, script: str, binary: bytes, reproducible: str = "bytes", a
 
 
 def noisy(binary: bytes, section: str | None) -> str:
-    """A compiler that puts random bytes into a section, or behind the last byte."""
+    """A compiler that puts other bytes into a section, or behind the last byte: its folder's name, then random ones."""
     found = [one for one in elf.sections(binary) if one.name == section]
     at = found[0].offset + 4 if section else len(binary)
-    return f'cp $here/real.so "$1"; head -c 16 /dev/urandom | dd of="$1" bs=1 seek={at} conv=notrunc status=none'
+    other = '{ basename "$PWD"; head -c 12 /dev/urandom; }'
+    return f'cp $here/real.so "$1"; {other} | dd of="$1" bs=1 seek={at} conv=notrunc status=none'
 
 
 def test_two_builds_of_a_repeatable_compiler_are_one_artifact(tmp_path: Path, binary: bytes) -> None:

@@ -10,6 +10,7 @@ import functools
 import re
 import resource
 import signal
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +26,7 @@ LAND = ("land", "scale", "--subject", "adder")
 RESUME = ("land", "--resume", "4", "--subject", "adder")
 SAMPLES, JOBS = 3, 3  # of the short manifest: one pair with a control; a check, a mutant, a neutral one
 ATTEMPTED = "rename started.json"  # the first file of a proof
+KNOWN_S = 0.2  # after which a command that was started is known to what kills it: microseconds, on an idle machine
 SIGNALS = (signal.SIGINT, signal.SIGKILL)
 
 
@@ -33,6 +35,7 @@ def held(scene: Scene, pattern: str, number: signal.Signals) -> Ended:
     scene.hold(pattern)
     process = scene.start(*LAND)
     command = scene.held()
+    time.sleep(KNOWN_S)
     process.send_signal(number)
     ended = walks.ended(process)
     walks.until(lambda: not walks.alive(command))
